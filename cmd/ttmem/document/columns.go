@@ -71,10 +71,11 @@ type Column struct {
 	omitted bool // if they are empty
 	rows    int
 	missing []byte // 1 where there is no value; nil if each row has one, or none has
-	// first and latest are values. Others have width bytes each, in little endian, in parts of partRows; width is 0
-	// as long as all are equal to the first.
+	// first and latest are values. They have width bytes each, in little endian, in parts of partRows; width is 0 as
+	// long as all are equal to the first.
 	first, latest uint64
 	width         int
+	most          uint64 // the largest number of that width
 	parts         [][]byte
 	texts         []string
 	indices       map[string]uint64
@@ -113,13 +114,15 @@ func newColumn(f *Field, add Supplement) *Column {
 
 // None adds no value.
 func (c *Column) None() {
-	if c.kind != none {
+	if c.kind == none {
+		c.rows++
+	} else {
 		if c.missing == nil {
 			c.missing = make([]byte, c.rows, c.rows+partRows)
 		}
 		c.missing = append(c.missing, 1)
+		c.push(c.first)
 	}
-	c.push(c.first)
 	if c.wall != nil {
 		c.wall.None()
 	}
@@ -134,86 +137,106 @@ func (c *Column) push(v uint64) {
 		c.rows++
 		return
 	}
-	if width := c.widthOf(v); width > c.width {
-		c.widen(width)
+	if c.width == 0 || v > c.most {
+		c.widen(v)
 	}
-	if c.rows%partRows == 0 {
-		c.parts = append(c.parts, make([]byte, 0, partRows*c.width))
-	}
-	c.append(&c.parts[len(c.parts)-1], v)
+	c.put(c.rows, v)
 	c.rows++
 }
 
-// widthOf returns how many bytes a number takes: as many as an index needs, and 8 of others than truth values.
-func (c *Column) widthOf(v uint64) int {
-	switch {
-	case c.kind == signed || c.kind == unsigned:
-		return 8
-	case v <= math.MaxUint8:
-		return 1
-	case v <= math.MaxUint16:
-		return 2
+// put appends the number of a row.
+func (c *Column) put(row int, v uint64) {
+	if row%partRows == 0 {
+		c.parts = append(c.parts, make([]byte, 0, partRows*c.width))
 	}
-	return 4
-}
-
-func (c *Column) append(to *[]byte, v uint64) {
+	part := &c.parts[len(c.parts)-1]
 	switch c.width {
 	case 1:
-		*to = append(*to, byte(v))
+		*part = append(*part, byte(v))
 	case 2:
-		*to = binary.LittleEndian.AppendUint16(*to, uint16(v))
+		*part = binary.LittleEndian.AppendUint16(*part, uint16(v))
 	case 4:
-		*to = binary.LittleEndian.AppendUint32(*to, uint32(v))
+		*part = binary.LittleEndian.AppendUint32(*part, uint32(v))
 	default:
-		*to = binary.LittleEndian.AppendUint64(*to, v)
+		*part = binary.LittleEndian.AppendUint64(*part, v)
 	}
 }
 
-// widen gives the numbers a larger width.
-func (c *Column) widen(width int) {
-	was := c.width
-	c.width = width
-	for at := 0; at < c.rows; at += partRows {
-		rows := min(c.rows-at, partRows)
-		part := make([]byte, 0, partRows*width)
-		if was == 0 {
-			for range rows {
-				c.append(&part, c.first)
-			}
-			c.parts = append(c.parts, part)
-			continue
+// widen gives the numbers a width with room for v: as many bytes as an index needs, and 8 for others than truth values.
+func (c *Column) widen(v uint64) {
+	had, width := c.width > 0, 8
+	switch {
+	case c.kind == signed || c.kind == unsigned:
+	case v <= math.MaxUint8 && c.first <= math.MaxUint8:
+		width = 1
+	case v <= math.MaxUint16 && c.first <= math.MaxUint16:
+		width = 2
+	default:
+		width = 4
+	}
+	var numbers []uint64
+	if had {
+		numbers = c.numbers()
+	}
+	c.width, c.most = width, math.MaxUint64>>(64-8*width)
+	c.parts = nil
+	for i := range c.rows {
+		v := c.first
+		if had {
+			v = numbers[i]
 		}
-		var number [8]byte
-		for from := c.parts[at/partRows]; len(from) > 0; from = from[was:] {
-			copy(number[:], from[:was])
-			c.append(&part, binary.LittleEndian.Uint64(number[:]))
+		c.put(i, v)
+	}
+}
+
+// Spread replaces the rows by those with these numbers: the column gets the values of many rows from those of few.
+func (c *Column) Spread(rows []uint32) {
+	few := *c
+	c.rows, c.parts = 0, nil
+	if few.missing != nil {
+		c.missing = make([]byte, len(rows))
+		for i, row := range rows {
+			c.missing[i] = few.missing[row]
 		}
-		c.parts[at/partRows] = part
+	}
+	if c.width == 0 {
+		c.rows = len(rows)
+	} else {
+		numbers := few.numbers()
+		for _, row := range rows {
+			c.push(numbers[row])
+		}
+	}
+	for _, beside := range []*Column{c.wall, c.user} {
+		if beside != nil {
+			beside.Spread(rows)
+		}
 	}
 }
 
-// A Cell is a value of a column, to be added again.
-type Cell struct {
-	number uint64
-	none   bool
-}
-
-// Last returns the value that was added last.
-func (c *Column) Last() Cell {
-	if c.kind == none || c.missing != nil && c.missing[c.rows-1] == 1 {
-		return Cell{none: true}
+// numbers returns the number of each row of a column that has some.
+func (c *Column) numbers() (list []uint64) {
+	var number [8]byte
+	for _, part := range c.parts {
+		for ; len(part) > 0; part = part[c.width:] {
+			copy(number[:], part[:c.width])
+			list = append(list, binary.LittleEndian.Uint64(number[:]))
+		}
 	}
-	return Cell{number: c.latest}
+	return list
 }
 
-// Again adds a value of this column.
-func (c *Column) Again(one Cell) {
-	if one.none {
+// again adds the latest value again.
+func (c *Column) again() {
+	if c.endsInNone() {
 		c.None()
-		return
+	} else {
+		c.number(c.kind, c.latest)
 	}
-	c.number(c.kind, one.number)
+}
+
+func (c *Column) endsInNone() bool {
+	return c.kind == none || c.missing != nil && c.missing[c.rows-1] == 1
 }
 
 // number adds a value of a kind.
@@ -233,6 +256,11 @@ func (c *Column) number(kind kind, v uint64) {
 	c.push(v)
 }
 
+// isSame reports whether a number is that of all rows so far, and nothing stands beside it.
+func (c *Column) isSame(v uint64) bool {
+	return c.width == 0 && v == c.first && c.kind != none && c.missing == nil && c.wall == nil && c.user == nil
+}
+
 // Uint adds a number.
 func (c *Column) Uint(v uint64) {
 	if c.omitted && v == 0 {
@@ -243,6 +271,10 @@ func (c *Column) Uint(v uint64) {
 }
 
 func (c *Column) uint(v uint64) {
+	if c.isSame(v) {
+		c.rows++
+		return
+	}
 	if v > math.MaxInt64 {
 		c.number(unsigned, v)
 	} else {
@@ -267,12 +299,16 @@ func (c *Column) Int(v int64) {
 }
 
 func (c *Column) int(v int64) {
-	same := c.rows > 0 && c.Last() == Cell{number: uint64(v)}
+	if c.isSame(uint64(v)) {
+		c.rows++
+		return
+	}
+	same := !c.endsInNone() && c.latest == uint64(v)
 	c.number(signed, uint64(v))
 	switch {
 	case c.user == nil:
 	case same:
-		c.user.Again(c.user.Last())
+		c.user.again()
 	default:
 		if user := c.add.User(int(v)); user != "" {
 			c.user.Text(user)
@@ -319,6 +355,10 @@ func (c *Column) Text(v string) {
 
 // text adds a text, or the JSON of another value.
 func (c *Column) text(kind kind, v string) {
+	if c.isSame(c.latest) && c.texts[0] == v {
+		c.rows++
+		return
+	}
 	if c.latest < uint64(len(c.texts)) && c.texts[c.latest] == v {
 		c.number(kind, c.latest)
 		return

@@ -168,15 +168,36 @@ func TestIndicesAreWideEnough(t *testing.T) {
 	}
 }
 
-func TestAValueAgain(t *testing.T) {
-	var columns Columns
-	f := field("text", true)
-	c := columns.New(&f)
-	for _, text := range []string{"", "a", "b"} {
-		c.Text(text)
-		c.Again(c.Last())
+// spread is a seq whose rows are spread.
+type spread seq
+
+var spreadRows = []uint32{2, 0, 1, 1, 2}
+
+func (s spread) AddTo(to *Columns) {
+	seq(s).AddTo(to)
+	for _, c := range to.list {
+		c.Spread(spreadRows)
 	}
-	qt.Check(t, qt.Equals(columns.Rows(), 6))
-	qt.Check(t, qt.DeepEquals(c.missing, []byte{1, 1, 0, 0, 0, 0}))
-	qt.Check(t, qt.DeepEquals(c.parts, [][]byte{{0, 0, 0, 0, 1, 1}}))
+}
+
+// TestRowsAreSpread over more: each column has the values of those rows, and what stands beside them.
+func TestRowsAreSpread(t *testing.T) {
+	at, process := field("at", false), field("pid", false)
+	at.Wall, process.User = "wall", "user"
+	few := &list{
+		[]Field{field("same", false), field("text", true), field("large", false), at, process, field("never", true)},
+		[]cells{{"a", "", uint64(5), uint64(5), 1, ""}, {"a", "b", uint64(6), uint64(50), 0, ""}, {"a", "c", uint64(1 << 60), uint64(60), 0, ""}},
+	}
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(WriteColumns(&b, &struct {
+		Rows spread `json:"rows"`
+	}{few.seq}, clock{})))
+	rows, got := readColumns(t, b.String())
+	many := &list{fields: few.fields}
+	for _, row := range spreadRows {
+		many.rows = append(many.rows, few.rows[row])
+	}
+	_, want := write(t, many)
+	qt.Check(t, qt.Equals(rows, len(spreadRows)))
+	qt.Check(t, qt.DeepEquals(got, want))
 }

@@ -96,7 +96,7 @@ func (r *row) set(of *item) *alloc.Row {
 // New lists the live memory of a state.
 func New(s *aggregate.State, nowNs uint64, names alloc.Namer) *List {
 	l := &List{Namer: names, NowNs: nowNs, There: s.BufferCount()}
-	l.items = make([]item, 0, l.There) // growing would copy a million several times
+	l.items = make([]item, 0, l.There)         // growing would copy a million several times
 	sites := make(map[*memory.Site]*alloc.Row) // nil if it is not selected
 	var one row
 	for h := range s.EachBuffer() {

@@ -53,7 +53,9 @@ func (s Seq[D]) AddTo(to *document.Columns) {
 		add func(to *document.Column, r *alloc.Row)
 	}
 	var own, alike []column
-	known := make(map[*alloc.Row][]document.Cell) // the values of those that are alike
+	known := make(map[*alloc.Row]uint32)
+	var first []uint32 // of each row: which of those that differ in the columns of alike
+	differ := uint32(0)
 	for o := range s {
 		if own == nil {
 			for i := range o.Columns {
@@ -68,21 +70,18 @@ func (s Seq[D]) AddTo(to *document.Columns) {
 		for _, c := range own {
 			c.add(c.Column, o.Row)
 		}
-		if cells, again := known[o.Row.Like]; again {
-			for i, c := range alike {
-				c.Again(cells[i])
+		i, again := known[o.Row.Like]
+		if !again || o.Row.Like == nil {
+			for _, c := range alike {
+				c.add(c.Column, o.Row)
 			}
-			continue
+			i = differ
+			known[o.Row.Like] = i
+			differ++
 		}
-		for _, c := range alike {
-			c.add(c.Column, o.Row)
-		}
-		if o.Row.Like != nil {
-			cells := make([]document.Cell, len(alike))
-			for i, c := range alike {
-				cells[i] = c.Last()
-			}
-			known[o.Row.Like] = cells
-		}
+		first = append(first, i)
+	}
+	for _, c := range alike {
+		c.Spread(first)
 	}
 }
