@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,8 +11,10 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/browser"
+	"ttmem/e2e/pagetest"
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
+	"ttmem/tracer/event"
 )
 
 // TestPythonPackage runs the tests of the Python package, as pip installs it, on recordings of real
@@ -26,6 +29,7 @@ func TestPythonPackage(t *testing.T) {
 		readStory(t, storyEvents(goldenFolder, name)).record(t, filepath.Join(stories, name+".ttmem"), 0)
 	}
 	qt.Assert(t, qt.IsNil(os.Rename(writeEvents(t, "late.ttmem", lateEvents()), filepath.Join(stories, "late.ttmem"))))
+	qt.Assert(t, qt.IsNil(os.Rename(writeEvents(t, "many.ttmem", manyEvents()), filepath.Join(stories, "many.ttmem"))))
 	for name, beside := range map[string][]string{
 		"3.10": rig.Notebook(rig.Pandas["3.10"]), "3.12": rig.Notebook(rig.Pandas["3.12"]), "3.12 with Arrow": rig.Arrow(rig.Pandas["3.12"]),
 	} {
@@ -74,6 +78,35 @@ open("notebook.html", "w").write("<!DOCTYPE html><title>A notebook</title>" + ru
 			b.CheckQuiet()
 		})
 	}
+}
+
+// manyEvents leave more live buffers than 16 bits can number, from more call sites than 8 bits can: in two regions, on one
+// chip or two, of all sizes, some with owners that differ, some from before the attach.
+func manyEvents() (events []event.Event) {
+	var stacks []*event.Stack
+	for i := range 300 {
+		frame := event.Frame{Kind: event.Python, Name: fmt.Sprintf("layer_%d", i%7), File: "/srv/model.py", Line: 1 + i}
+		stacks = append(stacks, event.StackOf([]event.Frame{frame, {Kind: event.Python, Name: "main", File: "/srv/model.py", Line: 1000}}))
+	}
+	for id := range uint64(70_000) {
+		region, devices := event.DRAM, []int{0}
+		if id%5 == 0 {
+			region = event.L1
+		}
+		if id%11 == 0 {
+			devices = []int{0, 1}
+		}
+		e := pagetest.Buffer(event.Alloc, id, region, 1<<13*id, 1<<11*(1+id%3), stacks[id%uint64(len(stacks))], devices...)
+		if e.TimeNs = 1e9 + id*1000; id%13 == 0 {
+			e.BeforeAttach, e.Stack = true, nil
+		}
+		if events = append(events, e); id%2 == 0 {
+			events = append(events, event.Event{
+				Kind: event.Owner, TimeNs: e.TimeNs, PID: e.PID, BufferID: id, Object: e.Object, Cause: fmt.Sprintf("model.cache[%d]", id), Message: "bf16[32,32] TILE",
+			})
+		}
+	}
+	return events
 }
 
 // usesTypes is a program that is checked with the types of the package.

@@ -305,7 +305,10 @@ def rows(frame):
 
 MOMENTS = pytest.mark.parametrize(
     "name, moment",
-    [("leak", "peak"), ("leak", "token#20"), ("peak", "peak"), ("mesh", "peak"), ("late", "peak"), ("inference", "end"), ("killed", "failure")],
+    [
+        ("leak", "peak"), ("leak", "token#20"), ("peak", "peak"), ("mesh", "peak"), ("late", "peak"), ("inference", "end"), ("killed", "failure"),
+        ("many", "end"),
+    ],  # fmt: skip
 )
 
 

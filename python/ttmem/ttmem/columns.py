@@ -41,18 +41,17 @@ class Column:
         import numpy
 
         if self.width == 0:
-            return numpy.zeros(self.rows, "u1")
+            return numpy.zeros(self.rows, numpy.intp)  # take() needs no copy of these, and zeros that are only read no memory
         return numpy.frombuffer(self.numbers, f"<u{self.width}")
 
     def mask(self) -> Any:
-        """Where no value is."""
+        """Where no value is; None if each row has one."""
         import numpy
 
-        if self.missing:
-            return numpy.frombuffer(self.missing, bool)
-        return numpy.zeros(self.rows, bool)
+        return numpy.frombuffer(self.missing, bool) if self.missing else None
 
-    def pandas(self) -> Any:
+    def pandas(self, nowhere: Any) -> Any:
+        """An array of pandas. Its mask is nowhere, which has no row and belongs to it, if each row has a value."""
         import numpy
         import pandas
 
@@ -60,7 +59,7 @@ class Column:
             kind = {"int": "<i8", "uint": "<u8", "bool": "?"}[self.kind]
             numbers = numpy.frombuffer(self.numbers, kind) if self.width else numpy.full(self.rows, self.values[0], kind)
             array = pandas.arrays.BooleanArray if self.kind == "bool" else pandas.arrays.IntegerArray
-            return array(numbers, self.mask())
+            return array(numbers, self.mask() if self.missing else nowhere)
         if self.kind == "text":
             values = pandas.array(self.values, dtype="string")
             if not self.missing:
@@ -78,9 +77,9 @@ class Column:
         import numpy
         import pyarrow
 
-        mask = self.mask() if self.missing else None
+        mask = self.mask()
         if self.kind == "bool":
-            return pyarrow.array(self.pandas())
+            return pyarrow.array(self.pandas(numpy.zeros(self.rows, bool)))
         if self.kind in ("int", "uint"):
             kind = pyarrow.int64() if self.kind == "int" else pyarrow.uint64()
             if self.width == 0:
@@ -106,15 +105,18 @@ class Columns:
 
     def pandas(self, first: Sequence[str], types: Mapping[str, str], some: Sequence[str] | None = None) -> pandas.DataFrame:
         """A data frame whose first columns are always there, or some of its columns."""
+        import numpy
         import pandas
 
+        # in one piece: the memory of small ones is not new, and is written to be zero
+        nowhere = dict(zip(self.columns, numpy.zeros((len(self.columns), self.rows), bool)))
         made = {}
         known = dict.fromkeys((*first, *self.columns))
         for key in known if some is None else some:
             if key not in known:
                 raise Error(f"no column {key}; there are {', '.join(known)}")
             if key in self.columns:
-                made[key] = self.columns[key].pandas()
+                made[key] = self.columns[key].pandas(nowhere[key])
             elif self.rows:
                 raise Error(f"ttmem's JSON has no {key!r}: the program is of another version than this package")
             else:
