@@ -30,7 +30,7 @@ func newAnswer() *cobra.Command {
 		Long: `Answers questions about a recording: one after the other, each with the output of a command.
 
 It reads lines from standard input, each a JSON object with the arguments of a command other than the file
-and, if its document is to have columns, "columns". It writes frames to standard output. The first one is
+and, if its document is to have columns, "columns", and "only" for some of these. It writes frames to standard output. The first one is
 after the recording was opened.`,
 		Example: `  echo '{"args":["peak","--json"]}' | ttmem answer model.ttmem`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -55,7 +55,11 @@ const (
 type question struct {
 	Args    []string `json:"args"`
 	Columns bool     `json:"columns"`
+	Only    []string `json:"only"`
 }
+
+// selects reports whether the answer has a column.
+func (q *question) selects(key string) bool { return len(q.Only) == 0 || slices.Contains(q.Only, key) }
 
 // ofFile reports whether the answer depends on the recording only, and not on another file.
 func (q *question) ofFile() bool {
@@ -168,7 +172,7 @@ func answerQuestions(path string, in io.Reader, out io.Writer) error {
 // answer runs a command.
 func (f *frames) answer(path string, q *question) error {
 	stdout, stderr := os.Stdout, os.Stderr
-	defer func() { os.Stdout, os.Stderr, output.Columns = stdout, stderr, false }()
+	defer func() { os.Stdout, os.Stderr, output.Columns = stdout, stderr, nil }()
 	said, closeSaid, err := f.pipe(frameSaid)
 	if err != nil {
 		return err
@@ -178,7 +182,10 @@ func (f *frames) answer(path string, q *question) error {
 		closeSaid()
 		return err
 	}
-	os.Stdout, os.Stderr, output.Columns = text, said, q.Columns
+	os.Stdout, os.Stderr = text, said
+	if q.Columns {
+		output.Columns = q.selects
+	}
 	status := run(slices.Concat(q.Args[:1], []string{path}, q.Args[1:]))
 	term.Flush()
 	closeText()

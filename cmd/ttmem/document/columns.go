@@ -14,8 +14,9 @@ import (
 // list, it has the number of rows and a head for each column, whose values stand once each. The numbers of the
 // columns, indices of values or themselves, follow the line of the document in little endian, one column after
 // the other, and before those of a column with missing values a byte for each row, which is 1 where it has none.
-func WriteColumns(w io.Writer, v any, add Supplement) error {
-	e := &encoder{to: w, add: add, asColumns: true}
+// It leaves out columns of fields that are not selected by their keys.
+func WriteColumns(w io.Writer, v any, add Supplement, selected func(key string) bool) error {
+	e := &encoder{to: w, add: add, selected: selected}
 	e.value(v)
 	e.text = append(e.text, '\n')
 	for _, list := range e.lists {
@@ -32,12 +33,16 @@ type Columnar interface{ AddTo(to *Columns) }
 
 // Columns are the columns of a list.
 type Columns struct {
-	list []*Column
-	add  Supplement
+	list     []*Column
+	add      Supplement
+	selected func(key string) bool
 }
 
-// New adds a column for the values of a field.
+// New adds a column for the values of a field; it returns nil if neither the field nor what stands beside it is selected.
 func (c *Columns) New(f *Field) *Column {
+	if !c.selected(f.Key) && !c.selected(f.Wall) && !c.selected(f.User) {
+		return nil
+	}
 	one := newColumn(f, c.add)
 	c.list = append(c.list, one)
 	return one
@@ -421,7 +426,7 @@ func (c *Column) listed() []string {
 
 // columns writes the heads of the columns of a list.
 func (e *encoder) columns(of Columnar) {
-	list := &Columns{add: e.add}
+	list := &Columns{add: e.add, selected: e.selected}
 	of.AddTo(list)
 	e.lists = append(e.lists, list)
 	e.text = append(append(e.text, `{"rows":`...), strconv.Itoa(list.Rows())...)

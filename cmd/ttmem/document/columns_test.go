@@ -54,6 +54,8 @@ type page struct {
 
 type clock struct{}
 
+func every(string) bool { return true }
+
 func (clock) Wall(ns uint64) int64 {
 	if ns < 10 {
 		return 0
@@ -121,7 +123,7 @@ func field(key string, omitted bool) Field { return Field{Key: key, OmitEmpty: o
 func write(t *testing.T, l *list) (rows int, columns map[string][]any) {
 	t.Helper()
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(WriteColumns(&b, &page{1, l.seq}, clock{})))
+	qt.Assert(t, qt.IsNil(WriteColumns(&b, &page{1, l.seq}, clock{}, every)))
 	return readColumns(t, b.String())
 }
 
@@ -191,7 +193,7 @@ func TestRowsAreSpread(t *testing.T) {
 	var b strings.Builder
 	qt.Assert(t, qt.IsNil(WriteColumns(&b, &struct {
 		Rows spread `json:"rows"`
-	}{few.seq}, clock{})))
+	}{few.seq}, clock{}, every)))
 	rows, got := readColumns(t, b.String())
 	many := &list{fields: few.fields}
 	for _, row := range spreadRows {
@@ -200,4 +202,15 @@ func TestRowsAreSpread(t *testing.T) {
 	_, want := write(t, many)
 	qt.Check(t, qt.Equals(rows, len(spreadRows)))
 	qt.Check(t, qt.DeepEquals(got, want))
+}
+
+// TestSelectedColumns have what stands beside them; others are left out.
+func TestSelectedColumns(t *testing.T) {
+	at, process := field("at", false), field("pid", false)
+	at.Wall, process.User = "wall", "user"
+	columns := Columns{add: clock{}, selected: func(key string) bool { return key == "at" || key == "user" }}
+	text := field("text", false)
+	qt.Check(t, qt.IsNotNil(columns.New(&at)))
+	qt.Check(t, qt.IsNotNil(columns.New(&process)))
+	qt.Check(t, qt.IsNil(columns.New(&text)))
 }

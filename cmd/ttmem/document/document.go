@@ -53,9 +53,10 @@ type encoder struct {
 	text []byte
 	to   io.Writer // nil: the text is kept
 	err  error
-	// asColumns is true if lists of Columnar objects are written as columns; lists are these.
-	asColumns bool
-	lists     []*Columns
+	// selected, if it is not nil, makes lists of Columnar objects be written as columns: of fields that it selects by
+	// their keys. lists are these.
+	selected func(key string) bool
+	lists    []*Columns
 }
 
 func (e *encoder) value(v any) {

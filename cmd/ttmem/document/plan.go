@@ -184,7 +184,7 @@ func newPlan(t reflect.Type) plan {
 		elem := planOf(t.In(0).In(0))
 		columnar := t.Implements(reflect.TypeFor[Columnar]())
 		return func(e *encoder, v reflect.Value) {
-			if columnar && e.asColumns {
+			if columnar && e.selected != nil {
 				e.columns(v.Interface().(Columnar))
 				return
 			}

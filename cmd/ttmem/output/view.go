@@ -21,8 +21,9 @@ type View interface {
 	Document() any
 }
 
-// Columns makes JSON documents have their large lists as columns: see document.WriteColumns.
-var Columns bool
+// Columns, if it is not nil, makes JSON documents have their large lists as columns, of fields that it selects by their
+// keys: see document.WriteColumns.
+var Columns func(key string) bool
 
 // Print prints a view to standard output, as JSON with the supplement. An error contains the name.
 func Print(v View, format term.Format, add *page.Supplement, name string) error {
@@ -32,8 +33,8 @@ func Print(v View, format term.Format, add *page.Supplement, name string) error 
 // PrintTo is Print with a file for text.
 func PrintTo(to *os.File, v View, format term.Format, add *page.Supplement, name string) (err error) {
 	switch {
-	case format.JSON && Columns:
-		err = document.WriteColumns(os.Stdout, v.Document(), add)
+	case format.JSON && Columns != nil:
+		err = document.WriteColumns(os.Stdout, v.Document(), add, Columns)
 	case format.JSON:
 		err = document.Write(os.Stdout, v.Document(), add)
 	default:

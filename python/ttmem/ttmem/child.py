@@ -197,13 +197,14 @@ class Children:
         child.end()
 
     @contextlib.contextmanager
-    def ask(self, args: Sequence[str], columns: bool = False) -> Iterator[tuple[Answer, io.BufferedReader]]:
-        """Asks a child with the arguments of a command. One whose answer is not read to its end is ended."""
+    def ask(self, args: Sequence[str], columns: bool = False, only: Sequence[str] = ()) -> Iterator[tuple[Answer, io.BufferedReader]]:
+        """Asks a child with the arguments of a command; with columns, for a document with columns, or with only some of
+        them. One whose answer is not read to its end is ended."""
         child = self.take()
         answer = Answer(child, args[0])
         try:
             try:
-                child.stdin.write(json.dumps({"args": args, "columns": columns}).encode() + b"\n")
+                child.stdin.write(json.dumps({"args": args, "columns": columns, "only": list(only)}).encode() + b"\n")
                 child.stdin.flush()
             except OSError:
                 raise Error(child.why()) from None

@@ -106,13 +106,21 @@ class Recording:
     def at(self, moment: str = "end", **flags: Any) -> State:
         """What is live at a moment: begin, end, peak, failure, story, a mark, or a time after the first
         event such as 2.5s (ttmem dump)."""
-        read = self._ask("dump", ["--json", "--limit=0", *words({"at": moment, **flags})], columns=True)
+        return self._at(moment, flags)
+
+    def _at(self, moment: str, flags: Mapping[str, Any], only: Sequence[str] = ()) -> State:
+        read = self._ask("dump", ["--json", "--limit=0", *words({"at": moment, **flags})], columns=True, only=only)
         return State(self, *(member(read, key) for key in ("time_ns", "buffers", "statics")))
 
     def buffers(self, at: str = "end", *, columns: Sequence[str] | None = None, **flags: Any) -> pandas.DataFrame:
-        """The buffers that are live at a moment: at(moment).buffers, or some of its columns, which need less memory."""
-        state = self.at(at, **flags)
-        return state.buffers if columns is None else self._shown(state._buffers.pandas(BUFFERS, TYPES, columns))
+        """The buffers that are live at a moment: at(moment).buffers, or some of its columns, which need less time and
+        memory."""
+        if columns is None:
+            return self.at(at, **flags).buffers
+        some = self._at(at, flags, columns)._buffers
+        if not set(columns) <= {*BUFFERS, *some.columns}:
+            some = self.at(at, **flags)._buffers  # for an error that names all
+        return self._shown(some.pandas(BUFFERS, TYPES, columns))
 
     def peaks(self, **flags: Any) -> pandas.DataFrame:
         """The peak of each region of each chip, of L1 per core (ttmem peak)."""
@@ -216,8 +224,8 @@ class Recording:
     def _document(self, verb: str, args: Sequence[str]) -> dict[str, Any]:
         return self._ask(verb, args, columns=False)
 
-    def _ask(self, verb: str, args: Sequence[str], columns: bool) -> dict[str, Any]:
-        with self._children.ask([verb, *args], columns) as (answer, stream):
+    def _ask(self, verb: str, args: Sequence[str], columns: bool, only: Sequence[str] = ()) -> dict[str, Any]:
+        with self._children.ask([verb, *args], columns, only) as (answer, stream):
             line = stream.readline()
             read = document(line, f"{self.command} {verb}") if line else {}
             if columns:

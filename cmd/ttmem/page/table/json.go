@@ -57,14 +57,15 @@ func (s Seq[D]) AddTo(to *document.Columns) {
 	var first []uint32 // of each row: which of those that differ in the columns of alike
 	differ := uint32(0)
 	for o := range s {
-		if own == nil {
+		if len(first) == 0 {
 			for i := range o.Columns {
-				c := &o.Columns[i]
-				list := &own
+				c, list := &o.Columns[i], &own
 				if c.alike {
 					list = &alike
 				}
-				*list = append(*list, column{to.New(&c.Field), c.add})
+				if made := to.New(&c.Field); made != nil {
+					*list = append(*list, column{made, c.add})
+				}
 			}
 		}
 		for _, c := range own {
