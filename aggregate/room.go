@@ -47,10 +47,10 @@ func newRooms() rooms {
 // user is to whom a process counts: its user, or itself if it is of root, whose containers run programs
 // of many users.
 func (n *processName) user() int {
-	if n.sharer() == 0 {
-		return -n.pid
+	if sharer := n.sharer(); sharer != 0 {
+		return sharer
 	}
-	return n.sharer()
+	return -n.pid
 }
 
 // sharer is the user to whom it counts where users have shares: in a user namespace the owner of the outermost one, because a

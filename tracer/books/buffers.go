@@ -75,7 +75,7 @@ func (b *Books) allocOn(e *event.Event, l *libraries.Library, r *bpf.KernelBuffe
 	if b.firstID == 0 || r.UniqueId < b.firstID {
 		b.firstID = r.UniqueId
 	}
-	if b.allocators[r.Allocator] == nil && len(b.allocators) >= heap.MaxAllocators {
+	if len(b.allocators) >= heap.MaxAllocators && b.allocators[r.Allocator] == nil {
 		b.process.Lost(manyAllocators)
 		return
 	}
