@@ -67,12 +67,15 @@ func (s *State) Index() memory.Index {
 	return x
 }
 
-// mark adds a mark. Those that processes set themselves may be many, and do not
+// mark adds a mark, unless figures are only read at it. Those that processes set themselves may be many, and do not
 // displace those that users set.
 func (s *State) mark(e *event.Event) {
 	of := &s.marks
-	if e.PID != 0 {
+	switch {
+	case e.PID != 0:
 		of = &s.ownMarks
+	case e.Cause == memory.ReadingMark:
+		return
 	}
 	of.Add(memory.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: s.applied, UID: e.UID, Sharer: e.CountsTo()})
 }

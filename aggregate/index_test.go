@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -76,6 +77,20 @@ func TestNoUserDisplacesAnother(t *testing.T) {
 		qt.Check(t, qt.DeepEquals(failures, marks))
 		qt.Check(t, qt.IsTrue(x.MarksFrom > 9000*2 && x.MarksFrom < one.Number()))
 		qt.Check(t, qt.Equals(one.Snapshot().FailureCount, 14003))
+	}
+}
+
+// TestReadingFiguresDisplacesNoMark: a program that reads its memory all the time leaves the marks that its user sets.
+func TestReadingFiguresDisplacesNoMark(t *testing.T) {
+	s := aggregate.New()
+	s.Apply(&event.Event{TimeNs: 1, Kind: event.Mark, UID: 1000, Cause: "warm"})
+	for range 5000 {
+		s.Apply(&event.Event{TimeNs: 2, Kind: event.Mark, UID: 1000, Cause: memory.ReadingMark})
+	}
+	for _, one := range []*aggregate.State{s, restored(t, s)} {
+		qt.Assert(t, qt.HasLen(one.Marks(), 1))
+		qt.Check(t, qt.Equals(one.Marks()[0].Name, "warm"))
+		qt.Check(t, qt.HasLen(one.Index().Marks, 1))
 	}
 }
 

@@ -54,6 +54,10 @@ const (
 	StepEnd   = " (end)"
 )
 
+// ReadingMark is the mark at which figures are read between two events, as by memory_allocated() of the Python package.
+// A program may set thousands, so no list of marks has it.
+const ReadingMark = "figures read" + StepEnd
+
 // IsStepMark reports whether a mark is the beginning or the end of a step, such as a test.
 func IsStepMark(name string) bool {
 	return strings.HasSuffix(name, StepBegin) || strings.HasSuffix(name, StepEnd)

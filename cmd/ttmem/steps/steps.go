@@ -168,7 +168,7 @@ func (r request) mark() string {
 	case end:
 		return string(name) + memory.StepEnd
 	}
-	return r.verb + memory.StepEnd // which no view takes unless it is named
+	return memory.ReadingMark
 }
 
 // stepMark is the number of characters of a step's name in the name of its mark.
