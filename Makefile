@@ -30,7 +30,7 @@ all: build
 
 build: bin/ttmem
 
-bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(shell find cmd/ttmem/web aggregate/export docs -type f) \
+bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(shell find cmd/ttmem/internal/web aggregate/export docs -type f) \
 		$(wildcard bpf/*.o) go.mod go.sum
 	$(GO) build -ldflags '-w -X main.build=$(BUILD)' -o $@ ./cmd/ttmem
 
@@ -112,7 +112,7 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/chip/* e2e/rig/cmd/rig/*.go) go.mod
 # processors. Without the tables for debuggers, the tests are linked in half the time. With GOGC, compiling, linking and
 # the tests themselves collect garbage more rarely.
 CPUS := $(shell nproc)
-TRACING := ./tracer ./tracer/stack ./tracer/heap ./tracer/heap/owner ./tracer/doctor ./e2e/rig
+TRACING := ./tracer ./tracer/internal/stack ./tracer/internal/heap ./tracer/owner ./tracer/doctor ./e2e/rig
 TEST = $(SUDO) GOGC=400 $(GO) test -vet=off -ldflags=-w -count=1 -p $$(( $(CPUS) + 1 )) -parallel $$(( $(CPUS) + 2 )) -timeout 60m
 test: tools bin/rig
 	@$(SUDO) bin/rig -all || echo "the tests that need what failed will fail"
@@ -127,7 +127,7 @@ releases: tools bin/rig
 
 # The long forms of the tests: all releases, 100 runs where the short form has a few.
 long: tools
-	$(SUDO) $(GO) test -vet=off -count=1 -timeout 120m ./tracer ./tracer/heap ./tracer/heap/owner ./tracer/layout ./cmd/ttmem ./e2e -long -releases all
+	$(SUDO) $(GO) test -vet=off -count=1 -timeout 120m ./tracer ./tracer/internal/heap ./tracer/owner ./tracer/layout ./cmd/ttmem ./e2e -long -releases all
 
 # ttmem built for arm64, where it shows recordings.
 arm64: tools

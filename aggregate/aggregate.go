@@ -4,9 +4,9 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/internal/newest"
+	"ttmem/aggregate/internal/past"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/newest"
-	"ttmem/aggregate/past"
 	"ttmem/tracer/event"
 )
 

@@ -3,8 +3,8 @@ package aggregate
 import (
 	"slices"
 
+	"ttmem/aggregate/internal/peak"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/peak"
 	"ttmem/tracer/event"
 )
 

@@ -1,8 +1,8 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/internal/peak"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/peak"
 	"ttmem/tracer/codec"
 )
 

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate/internal/newest"
+	"ttmem/aggregate/internal/space"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/newest"
-	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 	"ttmem/tracer/quota"
 )

@@ -7,9 +7,9 @@ import (
 	"math/bits"
 	"slices"
 
+	"ttmem/aggregate/internal/overlap"
+	"ttmem/aggregate/internal/peak"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/overlap"
-	"ttmem/aggregate/peak"
 	"ttmem/tracer/event"
 )
 

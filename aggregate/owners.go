@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"ttmem/aggregate/internal/newest"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/newest"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )

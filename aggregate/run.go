@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/internal/peak"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/peak"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )

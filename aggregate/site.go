@@ -4,13 +4,13 @@ import (
 	"iter"
 	"slices"
 
-	"ttmem/aggregate/births"
-	"ttmem/aggregate/churn"
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/internal/births"
+	"ttmem/aggregate/internal/churn"
+	"ttmem/aggregate/internal/past"
+	"ttmem/aggregate/internal/peak"
+	"ttmem/aggregate/internal/space"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/past"
-	"ttmem/aggregate/peak"
-	"ttmem/aggregate/space"
 	"ttmem/aggregate/uses"
 	"ttmem/tracer/event"
 )

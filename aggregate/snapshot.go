@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"ttmem/aggregate/internal/peak"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/peak"
 	"ttmem/tracer/event"
 )
 

@@ -3,8 +3,8 @@ package aggregate
 import (
 	"slices"
 
+	"ttmem/aggregate/internal/space"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 

@@ -5,10 +5,10 @@ import (
 	"iter"
 	"slices"
 
-	"ttmem/aggregate/births"
+	"ttmem/aggregate/internal/births"
+	"ttmem/aggregate/internal/newest"
+	"ttmem/aggregate/internal/past"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/newest"
-	"ttmem/aggregate/past"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/internal/newest"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/newest"
 	"ttmem/tracer/codec"
 )
 

@@ -11,11 +11,11 @@ import (
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/internal/libraries"
+	"ttmem/tracer/internal/owners"
+	"ttmem/tracer/internal/stack"
 	"ttmem/tracer/kernel"
-	"ttmem/tracer/libraries"
-	"ttmem/tracer/owners"
 	"ttmem/tracer/quota"
-	"ttmem/tracer/stack"
 )
 
 // decoder is the event loop: it turns the kernel's records, and what others discovered and read, into

@@ -10,9 +10,9 @@ import (
 	"ttmem/bpf"
 	"ttmem/e2e/fuzztest"
 	"ttmem/tracer/event"
-	"ttmem/tracer/heap/heaptest"
 	"ttmem/tracer/host"
-	"ttmem/tracer/libraries"
+	"ttmem/tracer/internal/heap/heaptest"
+	"ttmem/tracer/internal/libraries"
 )
 
 // newTestDecoder returns a decoder with one library. It reads no process.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"ttmem/tracer/find"
+	"ttmem/tracer/internal/find"
 	"ttmem/tracer/kernel"
 )
 

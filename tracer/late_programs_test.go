@@ -19,7 +19,7 @@ import (
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
-	"ttmem/tracer/heap"
+	"ttmem/tracer/internal/heap"
 )
 
 // opsProgram compiles programs with circular and dataflow buffers, some of them in tensors.

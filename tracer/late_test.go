@@ -6,10 +6,10 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/tracer/books"
 	"ttmem/tracer/event"
-	"ttmem/tracer/find"
-	"ttmem/tracer/heap"
+	"ttmem/tracer/internal/books"
+	"ttmem/tracer/internal/find"
+	"ttmem/tracer/internal/heap"
 	"ttmem/tracer/kernel"
 )
 

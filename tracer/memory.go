@@ -10,13 +10,13 @@ import (
 	"slices"
 
 	"ttmem/bpf"
-	"ttmem/tracer/books"
 	"ttmem/tracer/event"
-	"ttmem/tracer/find"
-	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
+	"ttmem/tracer/internal/books"
+	"ttmem/tracer/internal/find"
+	"ttmem/tracer/internal/heap"
+	"ttmem/tracer/internal/libraries"
 	"ttmem/tracer/kernel"
-	"ttmem/tracer/libraries"
 	"ttmem/tracer/quota"
 )
 

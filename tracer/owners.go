@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"ttmem/tracer/host"
-	"ttmem/tracer/owners"
+	"ttmem/tracer/internal/owners"
 )
 
 // takeOwners reports the result of a search for owners. It returns false if the rest has to wait, because

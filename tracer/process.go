@@ -6,14 +6,14 @@ import (
 	"math"
 	"slices"
 
-	"ttmem/tracer/books"
 	"ttmem/tracer/event"
-	"ttmem/tracer/find"
 	"ttmem/tracer/host"
+	"ttmem/tracer/internal/books"
+	"ttmem/tracer/internal/find"
+	"ttmem/tracer/internal/libraries"
+	"ttmem/tracer/internal/owners"
+	"ttmem/tracer/internal/stack"
 	"ttmem/tracer/kernel"
-	"ttmem/tracer/libraries"
-	"ttmem/tracer/owners"
-	"ttmem/tracer/stack"
 )
 
 // A process is a program in a process, and all that is known of it. The event loop owns it. Others get

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/event"
-	"ttmem/tracer/find"
 	"ttmem/tracer/host"
+	"ttmem/tracer/internal/find"
 	"ttmem/tracer/kernel"
 )
 

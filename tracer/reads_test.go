@@ -17,9 +17,9 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/e2e/tracetest"
-	"ttmem/tracer/books"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/internal/books"
 	"ttmem/tracer/layout"
 )
 

@@ -15,10 +15,10 @@ import (
 	"ttmem/bpf"
 	"ttmem/e2e/rig"
 	"ttmem/e2e/tracetest"
-	"ttmem/tracer/books"
 	"ttmem/tracer/event"
-	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
+	"ttmem/tracer/internal/books"
+	"ttmem/tracer/internal/heap"
 	"ttmem/tracer/kernel"
 )
 

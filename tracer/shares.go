@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"ttmem/bpf"
-	"ttmem/tracer/stack"
+	"ttmem/tracer/internal/stack"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
-	"ttmem/tracer/stack"
+	"ttmem/tracer/internal/stack"
 )
 
 // A user whose many processes have ever new stacks and code has a bound on all of them together,

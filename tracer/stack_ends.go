@@ -1,6 +1,6 @@
 package tracer
 
-import "ttmem/tracer/stack"
+import "ttmem/tracer/internal/stack"
 
 // The names by which StackEnds counts stacks that are complete, or have no Python part.
 const (

@@ -3,9 +3,9 @@ package tracer
 import (
 	"math"
 
-	"ttmem/tracer/books"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/internal/books"
 )
 
 const (

@@ -23,11 +23,11 @@ import (
 	"time"
 
 	"ttmem/tracer/event"
-	"ttmem/tracer/find"
 	"ttmem/tracer/host"
+	"ttmem/tracer/internal/find"
+	"ttmem/tracer/internal/libraries"
+	"ttmem/tracer/internal/stack"
 	"ttmem/tracer/kernel"
-	"ttmem/tracer/libraries"
-	"ttmem/tracer/stack"
 )
 
 // Options select what to trace. The zero value traces every process of the host.

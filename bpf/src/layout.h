@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The offsets of fields in the objects of a tt-metal library. tracer/heap/library.go fills them in
+/* The offsets of fields in the objects of a tt-metal library. tracer/internal/heap/library.go fills them in
  * with the results of tracer/layout. */
 #pragma once
 

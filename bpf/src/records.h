@@ -4,7 +4,7 @@
 #pragma once
 
 /* The probe of a hit: the low byte of the attach cookie. Their names in Go are in
- * tracer/libraries/probes.go. */
+ * tracer/internal/libraries/probes.go. */
 enum probe {
 	PROBE_BUFFER_ALLOCATED = 1,
 	PROBE_BUFFER_DEALLOCATE,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* A process's address space, for unwinding: the mapped code, its unwind rows and its CPython.
- * tracer/stack fills it in. */
+ * tracer/internal/stack fills it in. */
 #pragma once
 
 /* Unwind tables are sequences of 32-bit words, in chunks: chunk n has the words from n *

@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate/advise"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
-	page_advise "ttmem/cmd/ttmem/page/advise"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/output"
+	"ttmem/cmd/ttmem/internal/page"
+	page_advise "ttmem/cmd/ttmem/internal/page/advise"
+	"ttmem/cmd/ttmem/internal/source"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/cmd/ttmem/service"
-	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 

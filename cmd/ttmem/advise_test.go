@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate/name"
-	"ttmem/cmd/ttmem/page/advise"
+	"ttmem/cmd/ttmem/internal/page/advise"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/session"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/session"
 )
 
 func newAttach() *cobra.Command {

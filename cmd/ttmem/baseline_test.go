@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/gate"
+	"ttmem/cmd/ttmem/internal/gate"
 	"ttmem/tracer/event"
 )
 

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/diagnosis"
-	"ttmem/cmd/ttmem/page/report"
+	"ttmem/cmd/ttmem/internal/output"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/diagnosis"
+	"ttmem/cmd/ttmem/internal/page/report"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/cmd/ttmem/record"
-	"ttmem/cmd/ttmem/term"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/kernel"
 )
@@ -166,7 +166,7 @@ func TestCaptures(t *testing.T) {
 				add(args, shown[:min(len(shown), fits)])
 			}
 			for _, view := range topViews {
-				golden, err := os.ReadFile(filepath.Join(root, "../../top/testdata", strings.TrimSuffix(name+"_"+view, "_live")+".golden"))
+				golden, err := os.ReadFile(filepath.Join(root, "../../internal/top/testdata", strings.TrimSuffix(name+"_"+view, "_live")+".golden"))
 				qt.Assert(t, qt.IsNil(err))
 				add("top  # "+view, strings.Split(strings.TrimSuffix(string(golden), "\n"), "\n"))
 			}

@@ -7,7 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/internal/page"
 	"ttmem/e2e/pagetest"
 )
 

@@ -14,14 +14,14 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/moment"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/gate"
-	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
-	"ttmem/cmd/ttmem/page/diff"
-	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/gate"
+	"ttmem/cmd/ttmem/internal/output"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/alloc"
+	"ttmem/cmd/ttmem/internal/page/diff"
+	"ttmem/cmd/ttmem/internal/source"
+	"ttmem/cmd/ttmem/internal/term"
 )
 
 // diffOptions are the flags of diff.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/internal/page"
 	"ttmem/tracer/event"
 )
 

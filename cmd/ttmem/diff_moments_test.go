@@ -13,7 +13,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/moment"
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/source"
 	"ttmem/tracer/event"
 )
 

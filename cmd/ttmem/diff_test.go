@@ -9,12 +9,12 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/document"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
-	"ttmem/cmd/ttmem/page/diff"
-	"ttmem/cmd/ttmem/term"
+	"ttmem/cmd/ttmem/internal/document"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/alloc"
+	"ttmem/cmd/ttmem/internal/page/diff"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/e2e/golden"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"ttmem/cmd/ttmem/page/leaks"
+	"ttmem/cmd/ttmem/internal/page/leaks"
 	"ttmem/tracer/event"
 )
 

@@ -14,12 +14,12 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/moment"
 	"ttmem/aggregate/name"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
-	"ttmem/cmd/ttmem/page/dump"
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/output"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/alloc"
+	"ttmem/cmd/ttmem/internal/page/dump"
+	"ttmem/cmd/ttmem/internal/source"
 )
 
 func newDump() *cobra.Command {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/term"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

@@ -6,10 +6,10 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/document"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
-	"ttmem/cmd/ttmem/page/dump"
+	"ttmem/cmd/ttmem/internal/document"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/alloc"
+	"ttmem/cmd/ttmem/internal/page/dump"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

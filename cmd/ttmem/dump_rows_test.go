@@ -6,8 +6,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/document"
-	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/internal/document"
+	"ttmem/cmd/ttmem/internal/page"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

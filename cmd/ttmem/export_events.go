@@ -6,8 +6,8 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/export/perfetto"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/source"
 	"ttmem/tracer/event"
 )
 

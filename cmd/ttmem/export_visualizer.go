@@ -12,9 +12,9 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/export/visualizer"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/source"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/tracer/event"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/source"
 	"ttmem/e2e/nnvisualizer"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"

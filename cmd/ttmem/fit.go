@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate/moment"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/fit"
-	"ttmem/cmd/ttmem/page/oom"
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/output"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/fit"
+	"ttmem/cmd/ttmem/internal/page/oom"
+	"ttmem/cmd/ttmem/internal/source"
 	"ttmem/tracer/event"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/page/fit"
+	"ttmem/cmd/ttmem/internal/page/fit"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/internal/page"
 )
 
 // mostFlags is how many pairs of a command and a flag there may be. A flag of all commands

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	ttmemterm "ttmem/cmd/ttmem/term"
+	ttmemterm "ttmem/cmd/ttmem/internal/term"
 	"ttmem/tracer/event"
 )
 

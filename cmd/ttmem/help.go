@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/output"
+	"ttmem/cmd/ttmem/internal/page"
 	"ttmem/docs"
 )
 

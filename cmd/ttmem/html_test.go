@@ -13,7 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/cmd/ttmem/term"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/e2e/browser"
 	"ttmem/tracer/event"
 )

@@ -11,8 +11,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/gate"
-	"ttmem/cmd/ttmem/term"
+	"ttmem/cmd/ttmem/internal/gate"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/eventlog"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/eventlog"
 )
 
 // BenchmarkLog lists the events of a model: as text, and as JSON.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/internal/page"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

@@ -10,9 +10,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/source"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/gate"
+	"ttmem/cmd/ttmem/internal/gate"
 	"ttmem/tracer/event"
 )
 

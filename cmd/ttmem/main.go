@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/cmd/ttmem/record"
-	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/host"
 )
 

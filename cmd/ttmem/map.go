@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate/moment"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
-	"ttmem/cmd/ttmem/page/memmap"
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/output"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/alloc"
+	"ttmem/cmd/ttmem/internal/page/memmap"
+	"ttmem/cmd/ttmem/internal/source"
 )
 
 func newMap() *cobra.Command {

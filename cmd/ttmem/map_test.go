@@ -8,10 +8,10 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/document"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/memmap"
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/document"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/memmap"
+	"ttmem/cmd/ttmem/internal/source"
 	"ttmem/e2e/golden"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"

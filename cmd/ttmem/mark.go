@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/cmd/ttmem/service"
-	"ttmem/cmd/ttmem/term"
 )
 
 func newMark() *cobra.Command {

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/source"
+	"ttmem/cmd/ttmem/internal/term"
 )
 
 // A tool is a command that agents may call. Its inputs are some arguments and flags of the command, its description

@@ -16,8 +16,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
 
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/page"
 )
 
 // Bounds of an answer, and of the warnings after it.

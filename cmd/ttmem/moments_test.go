@@ -8,8 +8,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/source"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

@@ -9,14 +9,14 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/moment"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/oom"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/output"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/oom"
+	"ttmem/cmd/ttmem/internal/source"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/cmd/ttmem/record"
 	"ttmem/cmd/ttmem/service"
-	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/cmd/ttmem/record"
-	"ttmem/cmd/ttmem/term"
 	"ttmem/e2e/browser"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"

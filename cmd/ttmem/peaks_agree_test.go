@@ -11,9 +11,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/dump"
-	"ttmem/cmd/ttmem/page/memmap"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/dump"
+	"ttmem/cmd/ttmem/internal/page/memmap"
 )
 
 // A shownPeak is what a command says of the peak of a region of a chip.

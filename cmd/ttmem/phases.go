@@ -9,11 +9,11 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/moment"
 	"ttmem/aggregate/phases"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
-	page_phases "ttmem/cmd/ttmem/page/phases"
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/output"
+	"ttmem/cmd/ttmem/internal/page"
+	page_phases "ttmem/cmd/ttmem/internal/page/phases"
+	"ttmem/cmd/ttmem/internal/source"
 )
 
 func newPhases() *cobra.Command {

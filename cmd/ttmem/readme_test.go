@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/internal/flags"
 	"ttmem/tracer/event"
 )
 

@@ -13,12 +13,12 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/moment"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/report"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/output"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/page/report"
+	"ttmem/cmd/ttmem/internal/source"
 	"ttmem/cmd/ttmem/service"
-	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/internal/output"
 	"ttmem/cmd/ttmem/record"
 	"ttmem/tracer/event"
 )

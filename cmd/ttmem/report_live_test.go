@@ -9,8 +9,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/internal/source"
 	"ttmem/cmd/ttmem/record"
-	"ttmem/cmd/ttmem/source"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

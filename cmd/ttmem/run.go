@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/cmd/ttmem/session"
+	"ttmem/cmd/ttmem/internal/session"
 )
 
 func newRun() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/document"
+	"ttmem/cmd/ttmem/internal/document"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

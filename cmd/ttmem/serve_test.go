@@ -6,8 +6,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/cmd/ttmem/record"
-	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 

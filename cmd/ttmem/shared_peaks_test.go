@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/document"
-	"ttmem/cmd/ttmem/page/peak"
+	"ttmem/cmd/ttmem/internal/document"
+	"ttmem/cmd/ttmem/internal/page/peak"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"
 )

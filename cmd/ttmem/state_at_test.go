@@ -14,7 +14,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/moment"
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/source"
 	"ttmem/tracer/event"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/steps"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/source"
+	"ttmem/cmd/ttmem/internal/steps"
 	"ttmem/tracer/host"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/steps"
+	"ttmem/cmd/ttmem/internal/steps"
 	"ttmem/e2e/fuzztest"
 	"ttmem/e2e/pagetest"
 	"ttmem/tracer/event"

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate/moment"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
-	"ttmem/cmd/ttmem/top"
-	"ttmem/cmd/ttmem/top/feed"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/source"
+	"ttmem/cmd/ttmem/internal/term"
+	"ttmem/cmd/ttmem/internal/top"
+	"ttmem/cmd/ttmem/internal/top/feed"
 	"ttmem/tracer/host"
 )
 

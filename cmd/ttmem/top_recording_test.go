@@ -10,9 +10,9 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/moment"
-	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/top"
-	"ttmem/cmd/ttmem/top/feed"
+	"ttmem/cmd/ttmem/internal/source"
+	"ttmem/cmd/ttmem/internal/top"
+	"ttmem/cmd/ttmem/internal/top/feed"
 	"ttmem/tracer/event"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/internal/source"
 	"ttmem/e2e/pagetest"
 )
 

@@ -8,10 +8,10 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/moment"
 	"ttmem/aggregate/name"
-	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/page/alloc"
-	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
+	"ttmem/cmd/ttmem/internal/flags"
+	"ttmem/cmd/ttmem/internal/page/alloc"
+	"ttmem/cmd/ttmem/internal/source"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/tracer/event"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"ttmem/tracer/heap/owner"
 	"ttmem/tracer/host"
+	"ttmem/tracer/owner"
 )
 
 // usual is the size of a heap that has goals, and oftener how often each way is measured in a round of

@@ -18,8 +18,8 @@ func (b *bench) views() error {
 		of, benchmark string
 		goals         map[string]float64
 	}{
-		{"./cmd/ttmem/web", "BenchmarkLargePages", map[string]float64{"open-ms": 2000, "selection-ms": 200}},
-		{"./cmd/ttmem/web", "BenchmarkManyCallSites", map[string]float64{"open-ms": 10000, "step-ms": 10000}},
+		{"./cmd/ttmem/internal/web", "BenchmarkLargePages", map[string]float64{"open-ms": 2000, "selection-ms": 200}},
+		{"./cmd/ttmem/internal/web", "BenchmarkManyCallSites", map[string]float64{"open-ms": 10000, "step-ms": 10000}},
 		{"./e2e", "BenchmarkTopBusyHost", map[string]float64{"key-ms": 2000}},
 		{"./e2e", "BenchmarkKilledRecorder", map[string]float64{"unwritten-ms": 1000}},
 	} {

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"ttmem/symbolize"
-	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
+	"ttmem/tracer/internal/heap"
 	"ttmem/tracer/layout"
 	"ttmem/tracer/place"
 )

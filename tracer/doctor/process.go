@@ -10,8 +10,8 @@ import (
 
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
-	"ttmem/tracer/heap/owner"
 	"ttmem/tracer/host"
+	"ttmem/tracer/owner"
 	"ttmem/tracer/place"
 )
 

@@ -17,8 +17,8 @@ import (
 	"ttmem/bpf"
 	"ttmem/symbolize"
 	"ttmem/tracer/host"
+	"ttmem/tracer/internal/stack"
 	"ttmem/tracer/kernel"
-	"ttmem/tracer/stack"
 )
 
 //go:generate clang-19 -O2 -Wall -Werror -static -nostdlib -ffreestanding -fno-builtin -fno-stack-protector -fomit-frame-pointer -fasynchronous-unwind-tables -Wl,--build-id=none,-z,noseparate-code,-z,norelro -o selftest/target selftest/target.c

@@ -15,7 +15,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/term"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/place"

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/internal/flags"
 )
 
 // Options are the flags for recordings.

@@ -13,7 +13,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/internal/page"
 	"ttmem/tracer/event"
 )
 

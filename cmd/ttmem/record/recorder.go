@@ -7,8 +7,8 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/term"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )

@@ -8,9 +8,9 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/term"
 	"ttmem/cmd/ttmem/service"
-	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/document"
+	"ttmem/cmd/ttmem/internal/document"
 	"ttmem/e2e/pagetest"
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"ttmem/aggregate"
-	clock "ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/web"
+	clock "ttmem/cmd/ttmem/internal/page"
+	"ttmem/cmd/ttmem/internal/web"
 	"ttmem/tracer/event"
 	tracing "ttmem/tracer/host"
 	"ttmem/tracer/recording"

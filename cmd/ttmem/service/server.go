@@ -17,7 +17,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/export/metrics"
 	"ttmem/aggregate/memory"
-	"ttmem/cmd/ttmem/document"
+	"ttmem/cmd/ttmem/internal/document"
 )
 
 // Limits for slow and frequent requests.

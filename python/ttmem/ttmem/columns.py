@@ -1,4 +1,4 @@
-"""Lists of a document as columns, for pandas and for Arrow: see cmd/ttmem/document/columns.go."""
+"""Lists of a document as columns, for pandas and for Arrow: see cmd/ttmem/internal/document/columns.go."""
 
 from __future__ import annotations
 

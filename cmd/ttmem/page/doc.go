@@ -1,5 +1,0 @@
-// Package page has the common parts of text pages: units, words, colours, bars and lines that fit
-// a terminal. It formats values and does no I/O; the packages below it are the pages, one for
-// each analysis.
-// It is not part of ttmem's Go library: it changes without notice.
-package page

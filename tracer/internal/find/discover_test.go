@@ -1,0 +1,163 @@
+package find
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
+	"ttmem/tracer/host"
+	"ttmem/tracer/internal/libraries"
+	"ttmem/tracer/kernel"
+	"ttmem/tracer/layout"
+)
+
+// testKernel is a kernel side that lists all processes.
+type testKernel struct{}
+
+func (testKernel) ExecID(int) (uint64, error) { return 1, nil }
+func (testKernel) AddProcess(pid int, _ uint32) (kernel.Program, error) {
+	return kernel.Program{PID: pid, ExecID: 1}, nil
+}
+func (testKernel) Lists(int) bool { return true }
+func (testKernel) Listed() []int  { return nil }
+
+// losses is an Inbox that keeps losses.
+type losses []*Loss
+
+func (*losses) Discovered(*Discovery) {}
+func (l *losses) Lost(one *Loss)      { *l = append(*l, one) }
+
+// newTestFinder returns a Finder, and what it reports as lost.
+func newTestFinder(t *testing.T) (*Finder, *losses) {
+	lost := new(losses)
+	warn := func(int, string) {}
+	readers := new(host.Readers)
+	return New(t.Context(), Options{
+		Warn: warn, Kernel: testKernel{}, Readers: readers, Inbox: lost, Libraries: libraries.New(nil, nil, &readers.Proc, warn),
+	}), lost
+}
+
+// mapFile maps a new file as code, at an address or anywhere, and returns its mapping.
+func mapFile(t *testing.T, name string, at uint64) (*os.File, host.NewMapping) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(t.TempDir(), name), os.O_RDWR|os.O_CREATE, 0o700)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { file.Close() })
+	qt.Assert(t, qt.IsNil(file.Truncate(4096)))
+	flags := unix.MAP_PRIVATE
+	if at != 0 {
+		flags |= unix.MAP_FIXED
+	}
+	start, _, errno := unix.Syscall6(unix.SYS_MMAP, uintptr(at), 4096, unix.PROT_READ|unix.PROT_EXEC, uintptr(flags), file.Fd(), 0)
+	qt.Assert(t, qt.Equals(errno, 0))
+	t.Cleanup(func() { unix.Syscall(unix.SYS_MUNMAP, start, 4096, 0) })
+	id, err := host.FileIDOf(file)
+	qt.Assert(t, qt.IsNil(err))
+	return file, host.NewMapping{PID: os.Getpid(), Mapping: host.Mapping{Start: uint64(start), End: uint64(start) + 4096, File: id, Path: file.Name()}}
+}
+
+// A file under a write lease is read when the lease has ended.
+func TestLeasedFileIsReadLater(t *testing.T) {
+	f, lost := newTestFinder(t)
+	file, m := mapFile(t, "leased.so", 0)
+	_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsNil(f.discover(m, 1)))
+	qt.Check(t, qt.HasLen(f.waiting.All(), 1))
+	qt.Check(t, qt.HasLen(*lost, 0))
+	host.EndLease(file)
+	qt.Check(t, qt.IsNil(f.discover(m, 1)))
+	qt.Check(t, qt.HasLen(f.waiting.All(), 0))
+	_, known := f.Libraries.Known(&m.Mapping)
+	qt.Check(t, qt.IsTrue(known), qt.Commentf("it is not a library"))
+}
+
+// A process may map another file at the address of one whose mapping was reported. What is read
+// there says nothing about the first one.
+func TestFileMappedInPlaceOfAnother(t *testing.T) {
+	f, lost := newTestFinder(t)
+	_, m := mapFile(t, "libtt_metal.so", 0)
+	mapFile(t, "other.so", m.Start)
+	qt.Check(t, qt.IsNil(f.discover(m, 1)))
+	_, known := f.Libraries.Known(&m.Mapping)
+	qt.Check(t, qt.IsFalse(known))
+	qt.Assert(t, qt.HasLen(*lost, 1))
+	qt.Check(t, qt.Equals((*lost)[0].PID, os.Getpid()))
+	qt.Check(t, qt.Equals((*lost)[0].Cause, EndedBefore))
+	qt.Check(t, qt.IsFalse((*lost)[0].Beside))
+}
+
+// A file that contains tt-metal without a symbol is named, whatever its name is. Others are passed over.
+func TestStrippedLibraryIsNamed(t *testing.T) {
+	path, err := rig.Library(t.Context(), "0.81.1")
+	qt.Assert(t, qt.IsNil(err))
+	library, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	self, err := os.ReadFile("/proc/self/exe")
+	qt.Assert(t, qt.IsNil(err))
+	stripped := tracetest.Stripped(t, library, func(string) bool { return false })
+	f, lost := newTestFinder(t)
+	for name, c := range map[string]struct {
+		content []byte
+		want    error
+	}{
+		"plugin.so": {stripped, layout.ErrStripped}, "unsectioned.so": {tracetest.Unsectioned(stripped), layout.ErrStripped},
+		"libtt_metal.so": {self, nil}, "other.so": {tracetest.Unsectioned(self), nil},
+	} {
+		*lost = nil
+		file, m := mapFile(t, name, 0)
+		_, err = file.WriteAt(c.content, 0)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.ErrorIs(f.discover(m, 1), c.want))
+		if c.want == nil {
+			qt.Check(t, qt.HasLen(*lost, 0))
+			continue
+		}
+		qt.Assert(t, qt.HasLen(*lost, 1))
+		qt.Check(t, qt.Equals((*lost)[0].Cause, NotTraced))
+		qt.Check(t, qt.StringContains((*lost)[0].Warning, fmt.Sprintf("%s in process %d could not be traced: it contains tt-metal", file.Name(), m.PID)))
+	}
+}
+
+// noProbes replaces the probes of a library that no process runs.
+type noProbes struct{}
+
+func (noProbes) Close() error { return nil }
+
+// TestKnownLibrariesAreHandledFirst: their processes may end while other files are read.
+func TestKnownLibrariesAreHandledFirst(t *testing.T) {
+	f, _ := newTestFinder(t)
+	mapping := func(inode uint64) host.NewMapping {
+		return host.NewMapping{PID: int(inode), Mapping: host.Mapping{File: host.FileID{Inode: inode}}}
+	}
+	f.Libraries.Remember(mapping(2).File, &libraries.Library{ProbedFile: kernel.ProbedFile{Probes: noProbes{}}})
+	f.Libraries.Remember(mapping(3).File, nil)
+	list := f.knownFirst([]host.NewMapping{mapping(1), mapping(2), mapping(3), mapping(2)})
+	qt.Check(t, qt.DeepEquals(list, []host.NewMapping{mapping(2), mapping(2), mapping(1), mapping(3)}))
+}
+
+// A client's command is its own child, and of the same user.
+func TestOnlyOwnCommandsArePreparedFor(t *testing.T) {
+	f, _ := newTestFinder(t)
+	child := exec.Command("sleep", "1000")
+	qt.Assert(t, qt.IsNil(child.Start()))
+	defer child.Wait()
+	defer child.Process.Kill()
+	other := exec.Command("sleep", "1000")
+	other.SysProcAttr = &unix.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	qt.Assert(t, qt.IsNil(other.Start()))
+	defer other.Wait()
+	defer other.Process.Kill()
+	qt.Check(t, qt.IsNil(f.PrepareCommand(child.Process.Pid, os.Getpid())))
+	for _, pid := range []int{os.Getpid(), os.Getppid(), 1, 1 << 30, 0, other.Process.Pid} {
+		qt.Check(t, qt.ErrorMatches(f.PrepareCommand(pid, os.Getpid()), `process \d+ is none that you started`))
+	}
+}

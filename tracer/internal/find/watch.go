@@ -1,0 +1,184 @@
+package find
+
+// This file watches the mappings of processes, and reads existing ones.
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/host"
+	"ttmem/tracer/internal/libraries"
+)
+
+func (f *Finder) watch() (err error) {
+	if f.mappings, err = host.WatchMappings(); err != nil {
+		return err
+	}
+	f.working.Go(func() {
+		host.RaisePriority()
+		every := func() int {
+			if len(f.Processes) > 0 && !f.Libraries.Seen.Load() {
+				return host.CommandPollMs
+			}
+			return host.MappingPollMs
+		}
+		err := f.mappings.Read(every, f.mapped, f.rescanSoon)
+		if err != nil {
+			f.warn(fmt.Sprintf("libraries loaded from now on are not traced: %v", err))
+		}
+	})
+	f.working.Go(f.again)
+	return nil
+}
+
+// againAfter is how often unhandled mappings are tried again.
+const againAfter = time.Second
+
+// again tries again to handle mappings whose records the kernel dropped, and libraries that could
+// not be opened or had no room. It takes at most a tenth of the time.
+func (f *Finder) again() {
+	for wait := time.Duration(0); ; {
+		select {
+		case <-f.closing.Done():
+			return
+		case <-time.After(wait):
+		}
+		dropped := false
+		select {
+		case <-f.closing.Done():
+			return
+		case <-f.dropped:
+			dropped = true
+		case <-time.After(againAfter):
+		}
+		began := time.Now()
+		if dropped {
+			f.rescan()
+		}
+		for _, m := range f.waiting.All() {
+			switch {
+			case host.Ended(m.PID):
+				f.reportMissed(m.NewMapping, m.User, os.ErrNotExist)
+				f.waiting.Remove(m.NewMapping)
+			case f.Libraries.HasRoom(m.User):
+				f.discoverSoon(m.NewMapping)
+			}
+		}
+		wait = max(againAfter, 10*time.Since(began))
+	}
+}
+
+// rescanSoon schedules a reading of the mappings of all processes, as some may be unknown.
+func (f *Finder) rescanSoon() {
+	select {
+	case f.dropped <- struct{}{}:
+	default:
+	}
+}
+
+// rescan reads the mappings of processes after records of new ones were dropped. Nothing is missing
+// afterwards, except for a process that has ended meanwhile and was the first to map its library:
+// others are known by their records.
+func (f *Finder) rescan() {
+	var pids []int
+	changed := f.Spaces.ChangedIfKnown
+	if len(f.Processes) > 0 {
+		changed = f.Spaces.Changed
+		pids = f.Kernel.Listed()
+	} else {
+		var err error
+		if pids, err = host.PIDs(); err != nil {
+			f.warn(fmt.Sprintf("listing processes: %v", err))
+		}
+	}
+	for _, pid := range pids {
+		changed(pid)
+		list, err := f.existing(pid) // it may have ended
+		if errors.Is(err, host.ErrNoAnswer) {
+			f.rescanSoon()
+		}
+		for _, m := range list {
+			f.discoverSoon(m)
+		}
+	}
+}
+
+// existing returns the files that a process maps as code.
+func (f *Finder) existing(pid int) (list []host.NewMapping, err error) {
+	at := host.Now() // a program that the process executes from now on is another one
+	maps, err := f.Readers.FileMappings(pid)
+	for _, m := range maps {
+		list = append(list, host.NewMapping{Mapping: m, TimeNs: at, PID: pid, Existing: true})
+	}
+	return list, err
+}
+
+// scanPatience is how long the start waits for libraries that are already mapped.
+const scanPatience = 5 * time.Second
+
+// scan attaches to libraries that are already mapped, by the given processes or by all.
+func (f *Finder) scan(pids []int) error {
+	if len(pids) == 0 {
+		f.rescan()
+		f.queues.Wait(scanPatience)
+		f.queues.Wait(scanPatience) // for the files beside them: see besides
+		return nil
+	}
+	for _, pid := range pids {
+		list, err := f.existing(pid)
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
+			return fmt.Errorf("no process %d", pid)
+		case errors.Is(err, os.ErrPermission):
+			return fmt.Errorf("cannot read process %d: %w: this needs CAP_SYS_PTRACE in the process's namespace; in a container, use --privileged --pid=host", pid, host.WithoutPath(err))
+		default:
+			return fmt.Errorf("cannot read process %d: %w", pid, host.WithoutPath(err))
+		}
+		user := host.RealUser(pid)
+		for _, m := range list {
+			if err := f.discover(m, user); err != nil {
+				return err
+			}
+		}
+	}
+	f.queues.Wait(scanPatience)
+	return nil
+}
+
+// mapped handles new mappings that the kernel reports.
+func (f *Finder) mapped(list []host.NewMapping) {
+	for _, m := range f.knownFirst(list) {
+		if m.PID == os.Getpid() || m.File.Inode == 0 || len(f.Processes) > 0 && !f.Kernel.Lists(m.PID) {
+			continue
+		}
+		f.discoverSoon(m)
+		if f.names(m.PID) || f.Spaces.Expects(m.PID) {
+			f.Spaces.Changed(m.PID) // at once, so that its code is known by its first event
+		} else {
+			f.Spaces.ChangedIfKnown(m.PID)
+		}
+	}
+}
+
+// knownFirst puts the mappings of known libraries first, and then those of files with
+// its name: reading the files of the others takes a while, and a program may allocate,
+// or end, meanwhile.
+func (f *Finder) knownFirst(list []host.NewMapping) []host.NewMapping {
+	order := func(m host.NewMapping) int {
+		switch l, _ := f.Libraries.Known(&m.Mapping); {
+		case l != nil:
+			return 0
+		case libraries.HasUsualName(m.Path):
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(list, func(a, b host.NewMapping) int { return order(a) - order(b) })
+	return list
+}
