@@ -264,7 +264,7 @@ func (t *Tracer) Maps(pid int) bool { return t.libraries.Of(pid) != nil }
 
 // Reading reports whether existing buffers are still being read after an attach. Once it
 // returns false, handle has got all of them, or will by the end of Run.
-func (t *Tracer) Reading() bool { return t.inbox.late.Load() > 0 }
+func (t *Tracer) Reading() bool { return t.finder.Scanning() || t.inbox.late.Load() > 0 }
 
 // StackEnds counts stacks by how their native part and their Python part ended.
 func (t *Tracer) StackEnds() (native, python map[string]uint64) { return stack.CountEnds(t.objs) }

@@ -60,8 +60,8 @@ func (q *Queues) work(l Lane) {
 	}
 }
 
-// Wait waits until all functions that are queued now are done, or until a timeout.
-func (q *Queues) Wait(patience time.Duration) {
+// Wait waits until all functions that are queued now are done, or until a timeout, and reports whether they are done.
+func (q *Queues) Wait(patience time.Duration) bool {
 	done := make(chan struct{}, maxLanes)
 	q.mu.Lock()
 	lanes := len(q.waiting)
@@ -74,7 +74,8 @@ func (q *Queues) Wait(patience time.Duration) {
 		select {
 		case <-done:
 		case <-limit:
-			return
+			return false
 		}
 	}
+	return true
 }

@@ -25,7 +25,7 @@ func TestUserQueues(t *testing.T) {
 	done := make(chan struct{})
 	q.Do(other, func() { close(done) })
 	fuzztest.Ends("the other user's work", func() { <-done })
-	fuzztest.Ends("waiting for a moment", func() { q.Wait(100 * time.Millisecond) })
+	fuzztest.Ends("waiting for a moment", func() { qt.Check(t, qt.IsFalse(q.Wait(100*time.Millisecond))) })
 	qt.Check(t, qt.DeepEquals(order, []int{0, 1, 2}))
 	n := 0
 	for q.Do(hostile, func() {}) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -160,4 +161,20 @@ func TestOnlyOwnCommandsArePreparedFor(t *testing.T) {
 	for _, pid := range []int{os.Getpid(), os.Getppid(), 1, 1 << 30, 0, other.Process.Pid} {
 		qt.Check(t, qt.ErrorMatches(f.PrepareCommand(pid, os.Getpid()), `process \d+ is none that you started`))
 	}
+}
+
+// What is still being read of the start is told: a look at existing buffers waits for it, on a busy host too.
+func TestScanningUntilAllIsRead(t *testing.T) {
+	f, _ := newTestFinder(t)
+	read := make(chan struct{})
+	f.queues.Do(host.Lane{User: 1}, func() { <-read })
+	begun := make(chan struct{})
+	go func() {
+		f.awaitScan()
+		close(begun)
+	}()
+	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, f.Scanning)))
+	close(read)
+	<-begun
+	qt.Check(t, qt.IsFalse(f.Scanning()))
 }

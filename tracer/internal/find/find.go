@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -97,6 +98,7 @@ type Finder struct {
 	waiting  host.WaitingMappings
 	dropped  chan struct{}   // gets something when mappings may be unknown
 	closing  context.Context // done when tracing ends
+	scanning atomic.Bool
 }
 
 // New returns a Finder. Close waits for its work once closing is done.

@@ -118,15 +118,15 @@ func (f *Finder) existing(pid int) (list []host.NewMapping, err error) {
 	return list, err
 }
 
-// scanPatience is how long the start waits for libraries that are already mapped.
-const scanPatience = 5 * time.Second
+// scanPatience is how long the start waits for libraries that are already mapped, and scanLimit how long those wait who
+// want existing buffers: on a busy host it takes longer, and files of a tenant may not answer.
+const scanPatience, scanLimit = 5 * time.Second, 20 * time.Second
 
 // scan attaches to libraries that are already mapped, by the given processes or by all.
 func (f *Finder) scan(pids []int) error {
 	if len(pids) == 0 {
 		f.rescan()
-		f.queues.Wait(scanPatience)
-		f.queues.Wait(scanPatience) // for the files beside them: see besides
+		f.awaitScan()
 		return nil
 	}
 	for _, pid := range pids {
@@ -147,9 +147,32 @@ func (f *Finder) scan(pids []int) error {
 			}
 		}
 	}
-	f.queues.Wait(scanPatience)
+	f.awaitScan()
 	return nil
 }
+
+// awaitScan waits for the start's part of a scan. Scanning tells of the rest.
+func (f *Finder) awaitScan() {
+	f.scanning.Store(true)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		until := time.Now().Add(scanLimit)
+		// first for the libraries, then for the files beside them: see besides
+		if !f.queues.Wait(scanLimit) || !f.queues.Wait(time.Until(until)) {
+			f.warn(fmt.Sprintf("the libraries of some processes were not read in %.0f s: the host is busy, or their files do not answer; "+
+				"existing buffers of these may be missing", scanLimit.Seconds()))
+		}
+		f.scanning.Store(false)
+	}()
+	select {
+	case <-done:
+	case <-time.After(scanPatience):
+	}
+}
+
+// Scanning reports whether libraries that were mapped at the start are still being read.
+func (f *Finder) Scanning() bool { return f.scanning.Load() }
 
 // mapped handles new mappings that the kernel reports.
 func (f *Finder) mapped(list []host.NewMapping) {
