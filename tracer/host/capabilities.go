@@ -92,6 +92,11 @@ func startChild(start func() error) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocks it: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() { // but for the main thread, which would stay as it is now for ever
+			defer runtime.UnlockOSThread()
+			result <- startChild(start) // in another one, as this one waits
+			return
+		}
 		header, data, err := capget()
 		for i := range data {
 			set := uint32(only >> (32 * i))

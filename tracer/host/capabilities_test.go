@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -124,4 +125,18 @@ func TestTryCapabilities(t *testing.T) {
 	process.Env = append(os.Environ(), given+"=1")
 	out, err := process.CombinedOutput()
 	qt.Check(t, qt.IsNil(err), qt.Commentf("%s", out))
+}
+
+// The main thread does not end, and so it is none of those that give up capabilities to start a child.
+func TestTheMainThreadKeepsItsCapabilities(t *testing.T) {
+	main := func() string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/status", os.Getpid()))
+		qt.Assert(t, qt.IsNil(err))
+		return strings.Join(statusOf(string(text), "CapEff"), "")
+	}
+	before := main()
+	for range 2000 {
+		qt.Assert(t, qt.IsNil(startChild(func() error { return nil })))
+	}
+	qt.Check(t, qt.Equals(main(), before))
 }
