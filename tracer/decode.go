@@ -71,8 +71,8 @@ type decoder struct {
 	// countedNs, namedNs and sweptNs are when losses were counted, command lines read again, and
 	// processes checked.
 	countedNs, namedNs, sweptNs uint64
-	peaksNs                     uint64             // when processes were checked for new peaks
-	ownersFor                   map[int]*ownersFor // by user
+	peaksNs                     uint64       // when processes were checked for new peaks
+	asked                       owners.Asked // for searches at these
 	// resident reads the memory of a process on the host; nil: it is not read. residentNs is when it is
 	// read next.
 	resident     func(pid int) (now, most uint64, ok bool)
@@ -92,7 +92,7 @@ type kernelSide interface {
 
 func newDecoder(ctx context.Context, k kernelSide, libraries *libraries.Set, spaces *stack.Spaces, readers *host.Readers, o *Options) *decoder {
 	d := &decoder{
-		processes: make(map[int]*process), recovering: make(map[*process]bool), throwing: make(map[*process]bool), losing: make(map[*process]bool), renamed: make(map[thread]readName), ownersFor: make(map[int]*ownersFor),
+		processes: make(map[int]*process), recovering: make(map[*process]bool), throwing: make(map[*process]bool), losing: make(map[*process]bool), renamed: make(map[thread]readName), asked: make(owners.Asked),
 		room: quota.New(quota.Allocations, quota.AllAllocations), kernel: k, libraries: libraries, spaces: spaces, inbox: new(inbox), closing: ctx, Options: *o,
 		late: quota.New(maxLate, math.MaxInt), rereading: quota.New(maxRereading, math.MaxInt), show: stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
 		unattributed: make(map[string]lossCount), objectsEnded: make(chan struct{}, 1),

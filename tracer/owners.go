@@ -18,18 +18,12 @@ func (d *decoder) takeOwners(r *owners.Result) bool {
 	return done
 }
 
-// ownersFor says when the owners of a user's processes are searched for those who asked SearchFor.
-type ownersFor struct {
-	peaks, marks int  // of those who asked for both, and of those who asked for marks, too
-	marked       bool // a mark of the user waits for the next look
-}
-
 // SearchFor has the owners of a user's processes searched at new peaks and, with marks, at marks, too, until stop is
 // called. These searches take a limited share of the time.
 func (t *Tracer) SearchFor(uid int, marks bool) (stop func()) {
 	change := func(by int) {
 		t.inbox.add(result{report: func(d *decoder) bool {
-			d.searchFor(uid, marks, by)
+			d.asked.Add(uid, marks, by)
 			return true
 		}})
 	}
@@ -37,46 +31,21 @@ func (t *Tracer) SearchFor(uid int, marks bool) (stop func()) {
 	return func() { change(-1) }
 }
 
-func (d *decoder) searchFor(uid int, marks bool, by int) {
-	of := d.ownersFor[uid]
-	if of == nil {
-		of = new(ownersFor)
-		d.ownersFor[uid] = of
-	}
-	if of.peaks += by; marks {
-		of.marks += by
-	}
-	if of.peaks == 0 {
-		delete(d.ownersFor, uid)
-	}
-}
-
-// ownersOf says when the owners of a process are searched for those who asked; nil: nobody did.
-func (d *decoder) ownersOf(p *process) *ownersFor {
-	if !p.described {
-		return nil
-	}
-	return d.ownersFor[p.start.UID]
-}
-
-// wantAtPeaks schedules searches at new peaks. Users' marks share the next look: a user may set a thousand a second.
+// wantAtPeaks schedules searches at new peaks, and after users' marks.
 func (d *decoder) wantAtPeaks(nowNs uint64) {
-	if nowNs-d.peaksNs <= peaksNs || !d.OwnersAtPeaks && len(d.ownersFor) == 0 {
+	if nowNs-d.peaksNs <= peaksNs || !d.OwnersAtPeaks && len(d.asked) == 0 {
 		return
 	}
 	d.peaksNs = nowNs
 	for _, p := range d.processes {
-		of := d.ownersOf(p)
-		if d.OwnersAtPeaks || of != nil {
+		if d.OwnersAtPeaks || d.asked.AtPeaks(p.uid()) {
 			d.searches.WantAtPeak(p.owners, nowNs)
 		}
-		if of != nil && of.marked {
+		if d.asked.Marked(p.uid()) {
 			d.searches.WantNow(p.owners, true)
 		}
 	}
-	for _, of := range d.ownersFor {
-		of.marked = false
-	}
+	d.asked.Look()
 }
 
 // wantAtMark schedules the searches that a mark of a user asks for: of the process whose call is the mark, or
@@ -90,13 +59,9 @@ func (d *decoder) wantAtMark(p *process, uid int) {
 			d.searches.WantNow(p.owners, false)
 		}
 	case p == nil:
-		if of := d.ownersFor[uid]; of != nil {
-			of.marked = of.marks > 0
-		}
-	default:
-		if of := d.ownersOf(p); of != nil && of.marks > 0 {
-			d.searches.WantNow(p.owners, true)
-		}
+		d.asked.Mark(uid)
+	case d.asked.AtMarks(p.uid()):
+		d.searches.WantNow(p.owners, true)
 	}
 }
 

@@ -114,5 +114,5 @@ func TestOwnersForUsers(t *testing.T) {
 	peak()
 	tr.Mark("too late", 8000, 8000)
 	want("nobody asks any more")
-	qt.Check(t, qt.HasLen(d.ownersFor, 0))
+	qt.Check(t, qt.HasLen(d.asked, 0))
 }

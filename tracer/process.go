@@ -152,6 +152,14 @@ func (d *decoder) follow(program kernel.Program, timeNs uint64, create bool) *pr
 	return d.add(program, timeNs)
 }
 
+// uid returns its user; host.NoUser until that is known.
+func (p *process) uid() int {
+	if !p.described {
+		return host.NoUser
+	}
+	return p.start.UID
+}
+
 // startEvent returns a ProcessStart with a copy of what is known of the process.
 func (p *process) startEvent() event.Event {
 	e, start := p.start, *p.start.Start

@@ -15,7 +15,6 @@ package tracer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -266,13 +265,16 @@ func (t *Tracer) Maps(pid int) bool { return t.libraries.Of(pid) != nil }
 // returns false, handle has got all of them, or will by the end of Run.
 func (t *Tracer) Reading() bool { return t.finder.Scanning() || t.inbox.late.Load() > 0 }
 
+// The names by which StackEnds counts stacks that are complete, or have no Python part.
+const CompleteStack, CompletePython, NoPython = stack.CompleteStack, stack.CompletePython, stack.NoPython
+
 // StackEnds counts stacks by how their native part and their Python part ended.
 func (t *Tracer) StackEnds() (native, python map[string]uint64) { return stack.CountEnds(t.objs) }
 
 // Close removes all probes. The traced processes continue.
 func (t *Tracer) Close() {
 	if t.finder != nil {
-		t.holdForDebuggers()
+		t.libraries.HoldForDebuggers()
 		t.stop()
 		t.finder.Close()
 		t.forgetting.Wait()
@@ -281,29 +283,5 @@ func (t *Tracer) Close() {
 	t.readers.Close()
 	if t.objs != nil {
 		t.objs.Close()
-	}
-}
-
-// holdForDebuggers leaves probes that do nothing in processes that are debugged. A debugger
-// saves the code that its breakpoint replaces. If that was a probe, the debugger restores the
-// probe's breakpoint instruction even after the end of tracing, and the process would be killed
-// there. Once the debugger has detached, the kernel restores the code.
-func (t *Tracer) holdForDebuggers() {
-	for _, pid := range t.libraries.Processes(nil) {
-		by := host.DebuggerOf(pid)
-		if by == 0 {
-			continue
-		}
-		files, err := t.objs.Support.Uprobes.Hold(pid)
-		keeper, failed := host.KeepWhileDebugged(pid, files)
-		for _, f := range files {
-			f.Close()
-		}
-		if err = errors.Join(err, failed); err != nil {
-			t.warn(fmt.Sprintf("process %d is being debugged by process %d, and may crash when the debugger removes breakpoints from ttmem's probes: %v", pid, by, err))
-			continue
-		}
-		t.warn(fmt.Sprintf("process %d is debugged by process %d, which may have saved ttmem's probes as code: "+
-			"they do nothing now, and stay until it detaches (process %d, ttmem-keeper)", pid, by, keeper))
 	}
 }

@@ -92,7 +92,8 @@ func startChild(start func() error) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocks it: the thread ends with the goroutine
-		if unix.Gettid() == unix.Getpid() { // but for the main thread, which would stay as it is now for ever
+		if unix.Gettid() == unix.Getpid() {
+			// but the main one does not end, and would stay as it is then
 			defer runtime.UnlockOSThread()
 			result <- startChild(start) // in another one, as this one waits
 			return
