@@ -68,6 +68,8 @@ class Column:
         listed = numpy.empty(len(self.values), object)
         for i, value in enumerate(self.values):
             listed[i] = value
+        if self.width == 0 and not self.missing:
+            return numpy.broadcast_to(listed, self.rows)  # takes no memory for each row
         values = listed[self.indices()]
         if self.missing:
             values[self.mask()] = numpy.nan
@@ -103,20 +105,26 @@ class Columns:
         for column in self.columns.values():
             column.read(stream)
 
-    def pandas(self, first: Sequence[str], types: Mapping[str, str], some: Sequence[str] | None = None) -> pandas.DataFrame:
-        """A data frame whose first columns are always there, or some of its columns."""
+    def pandas(
+        self, first: Sequence[str], types: Mapping[str, str], some: Sequence[str] | None = None, *, last: bool = False
+    ) -> pandas.DataFrame:
+        """A data frame whose first columns are always there, or some of its columns. If it is the last one, each column
+        gives up its indices."""
         import numpy
         import pandas
 
         # in one piece: the memory of small ones is not new, and is written to be zero
         nowhere = dict(zip(self.columns, numpy.zeros((len(self.columns), self.rows), bool)))
-        made = {}
         known = dict.fromkeys((*first, *self.columns))
-        for key in known if some is None else some:
+        made: dict[str, Any] = dict.fromkeys(known if some is None else some)
+        # numbers last: they are there already, and what is made of indices takes more memory while it is made
+        for key in sorted(made, key=lambda key: key in self.columns and self.columns[key].kind in ("int", "uint")):
             if key not in known:
                 raise Error(f"no column {key}; there are {', '.join(known)}")
             if key in self.columns:
                 made[key] = self.columns[key].pandas(nowhere[key])
+                if last:
+                    self.columns[key].numbers = bytearray()
             elif self.rows:
                 raise Error(f"ttmem's JSON has no {key!r}: the program is of another version than this package")
             else:

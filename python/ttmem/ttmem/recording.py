@@ -115,12 +115,10 @@ class Recording:
     def buffers(self, at: str = "end", *, columns: Sequence[str] | None = None, **flags: Any) -> pandas.DataFrame:
         """The buffers that are live at a moment: at(moment).buffers, or some of its columns, which need less time and
         memory."""
-        if columns is None:
-            return self.at(at, **flags).buffers
-        some = self._at(at, flags, columns)._buffers
-        if not set(columns) <= {*BUFFERS, *some.columns}:
+        some = self._at(at, flags, columns or ())._buffers
+        if columns and not set(columns) <= {*BUFFERS, *some.columns}:
             some = self.at(at, **flags)._buffers  # for an error that names all
-        return self._shown(some.pandas(BUFFERS, TYPES, columns))
+        return self._shown(some.pandas(BUFFERS, TYPES, columns, last=True))
 
     def peaks(self, **flags: Any) -> pandas.DataFrame:
         """The peak of each region of each chip, of L1 per core (ttmem peak)."""
