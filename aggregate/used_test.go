@@ -64,7 +64,7 @@ func TestUsesOfLiveBuffers(t *testing.T) {
 func TestUsesOfSeveralAllocatorsAreNotCertain(t *testing.T) {
 	list := []uint32{0x110000}
 	s, counts := usesOf(t, born(0, 1, 1, event.L1, 0x110000), used(0, 5, list, nil), born(0, 2, 2, event.L1, 0x110000), used(0, 5, list, list))
-	qt.Check(t, qt.DeepEquals(s.PossibleUses(7), []uint64{1, 2, 1, 2}))
+	qt.Check(t, qt.ContentEquals(s.PossibleUses(7), []uint64{1, 2, 1, 2})) // in any order
 	qt.Check(t, qt.DeepEquals(counts, map[uint64]uint64{1: 1, 2: 0}))
 }
 
