@@ -43,9 +43,13 @@ func (r *report) useOf(region event.Region, d *memory.Device) use {
 func (r *report) regions() {
 	if len(r.snap.Devices) == 0 {
 		r.line()
-		if r.snap.Reading || r.snap.LostEvents > 0 {
+		late := slices.IndexFunc(r.snap.Processes, func(p memory.Process) bool { return p.AttachedLate })
+		switch {
+		case r.snap.Reading || r.snap.LostEvents > 0:
 			r.line("No device memory was seen yet.")
-		} else {
+		case late >= 0:
+			r.line(fmt.Sprintf("No device memory was seen since ttmem attached to PID %d.", r.snap.Processes[late].PID))
+		default:
 			r.line("No device memory was seen: no traced program opened a device.")
 		}
 		return

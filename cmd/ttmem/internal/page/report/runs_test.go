@@ -414,3 +414,12 @@ func TestALeakWithSomeOwnersAddsUp(t *testing.T) {
 	qt.Assert(t, qt.IsNil(json.Unmarshal(b, &doc)))
 	qt.Check(t, qt.DeepEquals(doc.Leaks, []struct{ Count, Bytes uint64 }{{10, 10 * 12288}, {90, 90 * 12288}}))
 }
+
+// A program that ended before its library was read may have had memory: the report does not deny it.
+func TestMemoryFromBeforeALateAttachIsNotDenied(t *testing.T) {
+	r := pagetest.NewRun()
+	r.Apply(event.Event{Kind: event.ProcessStart, PID: 1234, Start: &event.Start{Command: "python one.py", AttachedLate: true}})
+	r.Exit(1234, 0)
+	text := reportText(t, r, options{})
+	qt.Check(t, qt.StringContains(text, "No device memory was seen since ttmem attached to PID 1234."))
+}
