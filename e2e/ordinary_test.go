@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -158,7 +159,10 @@ func TestOwnersThroughAService(t *testing.T) {
 	awaitOwners(t, heldBy(2), file)
 
 	late := filepath.Join(u.dir, "late.ttmem")
-	pid := s.snapshot(t).Processes[0].PID
+	processes := s.snapshot(t).Processes // other tests' too
+	own := slices.IndexFunc(processes, func(p memory.Process) bool { return p.UID == nobody && p.Exit == nil })
+	qt.Assert(t, qt.Not(qt.Equals(own, -1)))
+	pid := processes[own].PID
 	attach := &target{env: u.env, Cmd: u.command(t, u.ttmem, "attach", "-p", strconv.Itoa(pid), "-o", late, "--owners", "marks")}
 	attach.start(t)
 	awaitOwners(t, heldBy(2), late)

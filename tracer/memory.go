@@ -116,7 +116,7 @@ func (d *decoder) beginLate() {
 			if err != nil && ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
-			give(memory{last: true, err: err})
+			give(memory{Reading: books.Reading{MadeNone: l.HasMadeNone(ctx, of, bias)}, last: true, err: err})
 		}, d.takeLate)
 		return true
 	})

@@ -448,7 +448,7 @@ func (d *decoder) discovered(f *find.Discovery) bool {
 	}
 	p.unlisted = false
 	p.library, p.mapped, p.parent = f.Library, &f.Mapping, f.Parent
-	p.Forked = f.Forked
+	p.Forked, p.Missed = f.Forked, f.Missed
 	d.describe(p, &f.Start, f.User)
 	p.start.Start.AttachedLate = f.Start.Started().AttachedLate
 	if f.Mapping.Existing {

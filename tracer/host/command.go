@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -68,14 +69,8 @@ func isText(path string) bool {
 	if formats, _ := filepath.Glob("/proc/sys/fs/binfmt_misc/*"); len(formats) > 2 {
 		return false
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return false // it may be executable but not readable
-	}
-	defer f.Close()
-	var b [256]byte
-	n, _ := f.Read(b[:])
-	return !bytes.HasPrefix(b[:n], []byte("#!")) && !bytes.ContainsRune(b[:n], 0)
+	b := firstBytes(path)
+	return b != nil && !bytes.HasPrefix(b, []byte("#!")) && !bytes.ContainsRune(b, 0)
 }
 
 // PID is the id of the command's process.
@@ -135,15 +130,10 @@ func BecomeCommand() {
 	os.Exit(126)
 }
 
-// LikelyLibraries are the tt-metal libraries that a command will probably map: those that its program needs, of
-// its Python environment, and of the folders that variables name. Attaching before they are mapped avoids a race; others are discovered
-// when they are mapped.
-func LikelyLibraries(command string) []string {
-	path, err := exec.LookPath(command)
-	if err != nil {
-		return nil
-	}
-	found := neededLibraries(path)
+// LikelyLibraries are the tt-metal libraries that a command will probably map: those that the programs that it names
+// need, those of their Python environments, and of the folders that variables name. Attaching before they are mapped avoids a
+// race; others are discovered when they are mapped.
+func LikelyLibraries(command []string) (found []string) {
 	seen := make(map[string]bool)
 	add := func(root string, below ...string) {
 		libs, _ := filepath.Glob(filepath.Join(append([]string{root}, append(below, "build", "lib", "*.so")...)...))
@@ -154,11 +144,15 @@ func LikelyLibraries(command string) []string {
 			}
 		}
 	}
-	roots := []string{filepath.Dir(filepath.Dir(path)), os.Getenv("VIRTUAL_ENV")}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		roots = append(roots, filepath.Dir(filepath.Dir(real)))
+	var roots []string
+	for _, path := range programsIn(command) {
+		found = append(found, neededLibraries(path)...)
+		roots = append(roots, filepath.Dir(filepath.Dir(path)))
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			roots = append(roots, filepath.Dir(filepath.Dir(real)))
+		}
 	}
-	for _, root := range roots {
+	for _, root := range append(roots, os.Getenv("VIRTUAL_ENV")) {
 		add(root, "lib", "python3*", "site-packages", "ttnn")
 	}
 	for _, root := range filepath.SplitList(os.Getenv("PYTHONPATH")) {
@@ -166,6 +160,56 @@ func LikelyLibraries(command string) []string {
 	}
 	add(os.Getenv("TT_METAL_HOME")) // a tree that was built
 	return found
+}
+
+// maxWords bounds the words of a command that may name a program.
+const maxWords = 256
+
+// programsIn are the programs that a command names, in its order: the first word, those that a shell, env or timeout will
+// start, and that of the first line of a script.
+func programsIn(command []string) (paths []string) {
+	var words []string
+	for _, arg := range command {
+		words = append(words, arg)
+		if parts := strings.FieldsFunc(arg, endsWord); len(parts) > 1 {
+			words = append(words, parts...)
+		}
+	}
+	for i := 0; i < min(len(words), maxWords); i++ {
+		path, err := exec.LookPath(words[i])
+		if err == nil {
+			path, err = filepath.Abs(path)
+		}
+		if err != nil || slices.Contains(paths, path) {
+			continue
+		}
+		paths = append(paths, path)
+		if line, ok := strings.CutPrefix(firstLine(path), "#!"); ok {
+			words = append(words, strings.Fields(line)...)
+		}
+	}
+	return paths
+}
+
+// endsWord reports whether a word of a shell's command ends at a character.
+func endsWord(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`;&|()"'`, r) }
+
+// firstLine is the first line of a file, as far as it is in the first bytes.
+func firstLine(path string) string {
+	line, _, _ := strings.Cut(string(firstBytes(path)), "\n")
+	return line
+}
+
+// firstBytes are as many as the kernel reads of a program to see its format.
+func firstBytes(path string) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil // it may be executable but not readable
+	}
+	defer f.Close()
+	var b [256]byte
+	n, _ := f.Read(b[:])
+	return b[:n]
 }
 
 // Beside are the files that a process may map with a tt-metal library: those installed with it, the extensions of Python,

@@ -29,6 +29,11 @@ var bufferFields = map[string]int32{
 
 // buffer finds the fields of Buffer, from Buffer*.
 func (d *deriver) buffer() {
+	for _, name := range uniqueCounters {
+		if s, ok := d.e.Lookup(name); ok {
+			d.layout.BufferCounter = s.Addr
+		}
+	}
 	pageSize, ok := d.field("page_size_", 8,
 		from(result, "Buffer::page_size() const"),
 		from(first(divisor), "Buffer::num_pages() const"))

@@ -55,6 +55,9 @@ type Layout struct {
 	// AllocateImpl is Buffer's allocate_impl, which is on the stack of each failed
 	// allocation.
 	AllocateImpl symbolize.Symbol
+	// BufferCounter is the address of the number of Buffers that a process has made, next_unique_id; 0 if not
+	// found.
+	BufferCounter uint64
 	// ShardRegisters are the registers, by their numbers in instructions (rax is 0, r15 is
 	// 15), that hold the allocator's request at the probe bank_shards: size and page size
 	// in bytes, and the optional number of shards as it was passed, with bit 32 set. -1 if

@@ -78,6 +78,9 @@ type Books struct {
 	// early counts the allocations from before all probes were in place, since its memory was last read: they
 	// are reported from there.
 	early int
+	// Missed is true if the process mapped its library while it was traced, but before the probes were in place. It
+	// has lost allocations then, unless it had made none, or a device is seen, whose buffers are.
+	Missed bool
 	// readIDs are the ids of the Buffers that a late attach read, by address.
 	readIDs map[uint64]uint64
 	changes *Changes // nil: they are not followed

@@ -112,6 +112,28 @@ func TestEarlyAllocations(t *testing.T) {
 	}
 }
 
+// A process that mapped its library before the probes were in place, and of which no device was seen, has lost
+// allocations, unless its memory says that it made none.
+func TestMissedAllocations(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(*testProcess)
+		lost map[string]int
+	}{
+		"ended before its memory was read": {func(*testProcess) {}, map[string]int{earlyUnread: 1}},
+		"a closed device":                  {func(d *testProcess) { d.AddExisting(event.Event{TimeNs: 4}, &Reading{}) }, map[string]int{earlyUnread: 1}},
+		"made none":                        {func(d *testProcess) { d.AddExisting(event.Event{TimeNs: 4}, &Reading{MadeNone: true}) }, map[string]int{}},
+		"a device":                         {func(d *testProcess) { d.devices[0x1000] = &device{} }, map[string]int{}},
+	} {
+		d := newTestProcess()
+		d.Missed = true
+		d.Follow()
+		c.do(d)
+		d.EndReads(ProgramUnread)
+		d.End()
+		qt.Check(t, qt.DeepEquals(d.lost, c.lost), qt.Commentf("%s", name))
+	}
+}
+
 // A program that runs is an event of the chips of its device, also of one that is not known.
 func TestDecodeProgramRun(t *testing.T) {
 	d := newTestProcess()

@@ -430,7 +430,10 @@ func (b *Books) EndReads(cause string) {
 		}
 	}
 	clear(b.unread)
-	for ; b.early > 0; b.early-- {
+	if b.Missed && len(b.devices) == 0 {
+		b.early++
+	}
+	for b.Missed = false; b.early > 0; b.early-- {
 		b.process.Lost(earlyUnread)
 	}
 }

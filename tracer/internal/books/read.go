@@ -15,12 +15,15 @@ type Reading struct {
 	Devices []heap.Device
 	Buffers []heap.Buffer
 	Closed  []uint64 // allocators of Allocators that no longer exist
+	// MadeNone is true if the process had made no Buffer.
+	MadeNone bool
 }
 
 // AddExisting reports what a late attach read, except for what changed meanwhile. e has the time of the
 // events.
 func (b *Books) AddExisting(e event.Event, r *Reading) {
 	b.ReadNs, b.early = e.TimeNs, 0
+	b.Missed = b.Missed && !r.MadeNone
 	if b.readIDs == nil {
 		b.readIDs = make(map[uint64]uint64)
 	}

@@ -122,6 +122,7 @@ func (f *Finder) besides(pid, user int) {
 // forked is true if its parent mapped the library.
 func (f *Finder) attached(l *libraries.Library, m host.NewMapping, user int, forked bool) bool {
 	late := l.AttachedNs.Load() > m.TimeNs+lateNs
+	missed := late && !m.Existing && !forked
 	m.Existing = !forked && (m.Existing || late)
 	program := f.program(m.PID)
 	isNew, err := f.Libraries.Join(program, l, user)
@@ -151,7 +152,7 @@ func (f *Finder) attached(l *libraries.Library, m host.NewMapping, user int, for
 	f.Spaces.Changed(m.PID)
 	found := &Discovery{
 		Program: program, Library: l, Mapping: m, AtNs: host.Now(), Start: Describe(m.PID), User: host.RealUser(m.PID),
-		Parent: host.Parent(m.PID), Forked: forked,
+		Parent: host.Parent(m.PID), Forked: forked, Missed: missed,
 	}
 	found.Start.TimeNs, found.Start.Start.AttachedLate = m.TimeNs, m.Existing
 	f.Inbox.Discovered(found)

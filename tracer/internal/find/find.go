@@ -66,6 +66,7 @@ type Discovery struct {
 	AtNs    uint64          // when it was found
 	Parent  int
 	Forked  bool // its parent mapped the library
+	Missed  bool // it mapped the library while it was traced, and its probes came later
 }
 
 // A Loss is a library that a program maps, or has mapped, and that is not traced.

@@ -5,6 +5,7 @@ package heap
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -47,6 +48,15 @@ func (l *Library) Read(ctx context.Context, process host.ReadableProcess, bias u
 		devices: make(map[uint64]bool), allocators: make(map[uint64]bool),
 	}
 	return s.run(ctx, process)
+}
+
+// HasMadeNone reports whether a process is known to have made no Buffer yet.
+func (l *Library) HasMadeNone(ctx context.Context, process host.ReadableProcess, bias uint64) bool {
+	if l.Layout.BufferCounter == 0 {
+		return false
+	}
+	made := []host.Piece{{Address: bias + l.Layout.BufferCounter, Data: make([]byte, 8)}}
+	return process.Memory(ctx).Read(made) == nil && made[0].OK && binary.LittleEndian.Uint64(made[0].Data) == 0
 }
 
 // ReadAllocators calls report with the live buffers of allocators that Read may not find, such

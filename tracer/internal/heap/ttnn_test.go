@@ -3,6 +3,7 @@ package heap
 // Objects read from the memory of the real ttnn, compared with its own allocator.
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -177,6 +178,32 @@ func (h *heldProgram) check(t *testing.T, read readObjects, extra uint64) {
 	}
 }
 
+// TestHasMadeNone: a process that maps the library, and has opened no device, has made no Buffer.
+func TestHasMadeNone(t *testing.T) {
+	for _, version := range []string{"0.81.1", "0.76.0", "0.72.0", "0.68.0"} {
+		if !tracetest.Tests(version) {
+			continue
+		}
+		env, err := rig.Setup(context.Background(), rig.Options{Version: version, Python: "3.10", Progress: os.Stderr})
+		qt.Assert(t, qt.IsNil(err))
+		p := env.Command(context.Background(), rig.N150, "-c", "import ttnn; print('imported', flush=True); input()")
+		_, err = p.StdinPipe()
+		qt.Assert(t, qt.IsNil(err))
+		out, err := p.StdoutPipe()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(p.Start()))
+		said := bufio.NewScanner(out)
+		for said.Scan() && said.Text() != "imported" {
+		}
+		library, bias := openMappedLibrary(t, p.Process.Pid)
+		readers := host.NewReaders()
+		qt.Check(t, qt.IsTrue(library.HasMadeNone(context.Background(), readers.Of(p.Process.Pid), bias)), qt.Commentf("%s", version))
+		readers.Close()
+		p.Process.Kill()
+		p.Wait()
+	}
+}
+
 func TestLiveBuffersEqualAllocator(t *testing.T) {
 	for _, c := range []struct {
 		version string
@@ -194,6 +221,7 @@ func TestLiveBuffersEqualAllocator(t *testing.T) {
 			h := startHeld(t, c.version, c.board)
 			read := h.read(t)
 			h.check(t, read, 0)
+			qt.Check(t, qt.IsFalse(h.library.HasMadeNone(context.Background(), h.readers.Of(h.pid), h.bias)))
 			sharded := 0
 			for _, b := range read.buffers {
 				if b.Layout.Sharded() {

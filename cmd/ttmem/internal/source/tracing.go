@@ -188,11 +188,11 @@ func (o *Options) traceCommand() (*Tracing, error) {
 	}
 	t.command, t.begun = command, begun
 	if t.own == nil {
-		prepareBy(client, command.PID(), o.Command[0])
+		prepareBy(client, command.PID(), o.Command)
 		return t, nil
 	}
 	_ = t.own.PrepareCommand(command.PID(), os.Getpid()) // else its code is known a little later
-	for _, path := range host.LikelyLibraries(o.Command[0]) {
+	for _, path := range host.LikelyLibraries(o.Command) {
 		if t.own.Prepare(path) == nil {
 			break
 		}
@@ -203,7 +203,7 @@ func (o *Options) traceCommand() (*Tracing, error) {
 // prepareBy lets a service prepare for a command and the files that it will probably map. Without that, the first process
 // on the host that maps the library is attached to late, and on a busy host the code of every one is known late: its first
 // call stacks end early.
-func prepareBy(client *service.Client, pid int, command string) {
+func prepareBy(client *service.Client, pid int, command []string) {
 	_ = client.PrepareCommand(context.Background(), pid) // an older service does not
 	seen := make(map[string]bool)
 	for _, library := range host.LikelyLibraries(command) {

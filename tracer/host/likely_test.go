@@ -1,0 +1,47 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// TestLikelyLibraries: the libraries of an environment are found by each way in which a command names its Python.
+func TestLikelyLibraries(t *testing.T) {
+	dir := t.TempDir()
+	library := filepath.Join(dir, "my venv", "lib", "python3.10", "site-packages", "ttnn", "build", "lib", "libtt_metal.so")
+	python := filepath.Join(dir, "my venv", "bin", "python")
+	make := func(path, text string) {
+		t.Helper()
+		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o755)))
+	}
+	make(library, "")
+	make(python, "\x7fELF")
+	script := filepath.Join(dir, "train")
+	make(script, "#!/usr/bin/env python\nprint()\n")
+	t.Chdir(dir)
+	t.Setenv("VIRTUAL_ENV", "")
+	t.Setenv("PYTHONPATH", "")
+	t.Setenv("TT_METAL_HOME", "")
+	t.Setenv("PATH", "/usr/bin:/bin")
+	check := func(want []string, command ...string) {
+		t.Helper()
+		qt.Check(t, qt.DeepEquals(LikelyLibraries(command), want), qt.Commentf("%q", command))
+	}
+	found := []string{library}
+	check(found, python, "x.py")
+	check(found, "my venv/bin/python", "x.py")
+	check(nil, "sh", "-c", "python x.py")
+	check(nil, script)
+	t.Setenv("PATH", filepath.Dir(python)+":/usr/bin:/bin")
+	check(found, "python", "x.py")
+	check(found, "sh", "-c", "cd x && (python x.py; true)")
+	check(found, "timeout", "60", "env", "A=b", "python", "x.py")
+	check(found, script)
+	check(found, "sh", "-c", script+" x | tee y")
+	check(nil, "true")
+	check(nil, "sh", "-c", "pythons x.py")
+}
