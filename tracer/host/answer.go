@@ -14,12 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A silence is a time in which the processes of an owner are not read, because reads have not
-// returned.
+// A silence is a time in which the processes of an owner are not read: until reads that were given up have returned, and
+// while such reads have taken more than the owner's share of the time.
 type silence struct {
-	waiting int    // reads that have not returned
-	untilNs uint64 // the end of the silence, after they have returned
+	waiting int // reads that have not returned
+	// tookNs is the time of reads beyond the share, as of atNs
+	tookNs, atNs uint64
 }
+
+// debtNs is the time that reads have taken beyond the owner's share until now.
+func (s *silence) debtNs() uint64 { return s.tookNs - min(s.tookNs, (Now()-s.atNs)/silenceShare) }
 
 // Proc reads files of /proc/PID. A read that does not return is given up, and with it, for a
 // while, those of the same owner's other processes. The zero value is ready for use.
@@ -34,16 +38,20 @@ type Proc struct {
 // idleTime is how long a thread waits for another read.
 const idleTime = time.Second
 
-// silenceFactor is the length of a silence relative to the wait for the read, so that one user
-// takes at most a tenth of the time.
-const silenceFactor = 10
+const (
+	// silenceShare is the part of the time that reads may wait for one owner, a tenth.
+	silenceShare = 10
+	// silenceBurstNs is how long they may wait beyond that without a break. On a busy host a read may have to wait without
+	// anybody's fault: a silence after the first one would cost a program the call stacks of half a minute.
+	silenceBurstNs = 4e9
+)
 
 // TryLater reports whether a file of a process could not be opened or read now, but perhaps later.
 func TryLater(err error) bool { return errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, ErrNoAnswer) }
 
 // answered returns the result of read, a read of a process's files in /proc. It gives up a read
-// that takes too long, and then refuses reads of the owner's processes until that one has returned
-// and for some time after.
+// that takes too long, and then refuses reads of the owner's processes until that one has returned,
+// and for some time after if that happens again and again.
 func answered[T any](p *Proc, pid int, read func() (T, error)) (value T, err error) {
 	if p.isSilent(pid) {
 		return value, ErrNoAnswer
@@ -85,7 +93,7 @@ func answered[T any](p *Proc, pid int, read func() (T, error)) (value T, err err
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		s.waiting--
-		s.untilNs = max(s.untilNs, Now()+silenceFactor*(Now()-began))
+		s.tookNs, s.atNs = s.debtNs()+Now()-began, Now()
 	}()
 	return value, ErrNoAnswer
 }
@@ -99,11 +107,14 @@ func (p *Proc) isSilent(pid int) bool {
 	}
 	owner := ownerOf(pid)
 	s := p.silences[owner]
-	if s != nil && s.waiting == 0 && Now() >= s.untilNs {
-		delete(p.silences, owner)
-		s = nil
+	if s == nil || s.waiting > 0 {
+		return s != nil
 	}
-	return s != nil
+	debtNs := s.debtNs()
+	if debtNs == 0 {
+		delete(p.silences, owner)
+	}
+	return debtNs > silenceBurstNs
 }
 
 // ownerOf returns a number for the user of a process. Each process of root has its own.

@@ -198,3 +198,38 @@ func TestProcessThatDoesNotAnswer(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// TestSilence: one wait, as on a busy host, has no consequences once the read has returned. Several at once have.
+func TestSilence(t *testing.T) {
+	p := Proc{patience: time.Millisecond}
+	pid := os.Getpid()
+	wait := func(tookNs uint64) {
+		t.Helper()
+		release := make(chan bool)
+		_, err := answered(&p, pid, func() (int, error) { <-release; return 1, nil })
+		qt.Assert(t, qt.ErrorIs(err, ErrNoAnswer))
+		s := p.silences[ownerOf(pid)]
+		qt.Check(t, qt.IsTrue(p.isSilent(pid))) // while it waits
+		close(release)
+		returned := func() bool { p.mu.Lock(); defer p.mu.Unlock(); return s.waiting == 0 }
+		for deadline := time.Now().Add(time.Minute); !returned(); {
+			qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)))
+			time.Sleep(time.Millisecond)
+		}
+		p.mu.Lock()
+		s.tookNs += tookNs
+		p.mu.Unlock()
+	}
+	wait(3e9)
+	qt.Check(t, qt.IsFalse(p.isSilent(pid)))
+	wait(3e9)
+	qt.Check(t, qt.IsTrue(p.isSilent(pid)))
+	s := p.silences[ownerOf(pid)]
+	s.atNs -= 25e9 // later
+	qt.Check(t, qt.IsFalse(p.isSilent(pid)))
+	wait(0)
+	qt.Check(t, qt.IsFalse(p.isSilent(pid)))
+	s.atNs -= 60e9
+	qt.Check(t, qt.IsFalse(p.isSilent(pid)))
+	qt.Check(t, qt.HasLen(p.silences, 0))
+}

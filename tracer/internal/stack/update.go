@@ -93,8 +93,9 @@ func (s *Spaces) updateOne() bool {
 	s.mu.Unlock()
 	if any {
 		began, before := time.Now(), host.TimeOfThread()
-		s.update(pid, changed)
-		s.charge(pid, undelayed(time.Since(began), before, host.TimeOfThread()))
+		if s.update(pid, changed) { // else it counts as a silence of the process: see host.Proc
+			s.charge(pid, undelayed(time.Since(began), before, host.TimeOfThread()))
+		}
 	}
 	return any
 }
@@ -155,16 +156,21 @@ func (s *Spaces) charge(pid int, took time.Duration) {
 }
 
 // update publishes a process's code to the kernel; s.updating is held. changed is true if its
-// mappings may have changed.
-func (s *Spaces) update(pid int, changed bool) {
+// mappings may have changed. It returns false if the process did not answer.
+func (s *Spaces) update(pid int, changed bool) bool {
 	err := s.updateSpace(pid, changed)
-	if errors.Is(err, host.ErrNoAnswer) {
+	switch {
+	case errors.Is(err, host.ErrNoAnswer):
 		s.changedLater(pid)
-		return
+		return false
+	case err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) && !host.Ended(pid):
+		s.warnOf(pid, err)
 	}
-	if err == nil || errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || host.Ended(pid) {
-		return
-	}
+	return true
+}
+
+// warnOf warns, once, that a process could not be published.
+func (s *Spaces) warnOf(pid int, err error) {
 	user := host.RealUser(pid)
 	s.mu.Lock()
 	p := s.byPID[pid]
@@ -189,7 +195,7 @@ func (s *Spaces) changedLater(pid int) {
 }
 
 // retryAfter is the time until data of a process that did not answer are read again.
-const retryAfter = time.Second
+const retryAfter = time.Second / 5
 
 func (s *Spaces) updateSpace(pid int, changed bool) error {
 	var listed bpf.KernelProcess
