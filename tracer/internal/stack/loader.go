@@ -40,25 +40,29 @@ func (s *Spaces) Expect(pid, user int) error {
 	}
 	s.mu.Lock()
 	s.unexpect((*aheadLoader).ended)
-	room := s.ahead[pid] == nil && s.expected.Take(user, 1)
+	known := s.ahead[pid] != nil
+	room := known || s.expected.Take(user, 1)
 	s.mu.Unlock()
-	if !room {
+	switch {
+	case known:
+		return nil
+	case !room:
 		return ErrManyExpected
 	}
 	a, err := s.probeAhead(pid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && s.ahead[pid] != nil { // asked twice at once
-		s.removing.Go(a.close)
-		err = ErrManyExpected
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		s.expected.Take(user, -1)
-		return err
+	case s.ahead[pid] != nil: // asked twice at once
+		s.expected.Take(user, -1)
+		s.removing.Go(a.close)
+	default:
+		a.user = user
+		s.ahead[pid] = a
 	}
-	a.user = user
-	s.ahead[pid] = a
-	return nil
+	return err
 }
 
 // Expects reports whether a process is expected to execute programs.
