@@ -28,14 +28,14 @@ func kernelMemory(pid int) (tables, rest []mapMemory, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	seen := make(map[ebpf.MapID]bool)
+	seen := make(map[uint32]bool)
 	for _, path := range infos {
-		id, ok := mapID(path)
+		id, ok := objectID(path, "map_id:")
 		if !ok || seen[id] {
 			continue
 		}
 		seen[id] = true
-		m, err := memoryOf(id)
+		m, err := memoryOf(ebpf.MapID(id))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -52,17 +52,16 @@ func kernelMemory(pid int) (tables, rest []mapMemory, err error) {
 	return tables, rest, nil
 }
 
-// mapID returns the map of a file descriptor, if it is one.
-func mapID(fdinfo string) (ebpf.MapID, bool) {
+// objectID returns the BPF object that a file descriptor has under a name, if it has one.
+func objectID(fdinfo, name string) (id uint32, ok bool) {
 	text, err := os.ReadFile(fdinfo)
 	if err != nil {
 		return 0, false // it was closed meanwhile
 	}
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "map_id:"); ok {
-			var id uint32
+		if rest, ok := strings.CutPrefix(line, name); ok {
 			_, err := fmt.Sscan(rest, &id)
-			return ebpf.MapID(id), err == nil
+			return id, err == nil
 		}
 	}
 	return 0, false

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -90,12 +91,12 @@ func progress(format string, args ...any) {
 // quantity formats a number with three significant digits, or all digits of a whole one.
 func quantity(v float64, unit string) string {
 	text := fmt.Sprintf("%.0f", v)
-	if v != float64(int64(v)) && v < 100 {
+	if size := math.Abs(v); v != float64(int64(v)) && size < 100 {
 		digits := 1
 		switch {
-		case v < 1:
+		case size < 1:
 			digits = 3
-		case v < 10:
+		case size < 10:
 			digits = 2
 		}
 		text = fmt.Sprintf("%.*f", digits, v)

@@ -86,7 +86,17 @@ func (b *bench) loop() error {
 	}
 	defer p.stop()
 	b.printf("ttnn.empty + ttnn.deallocate: %d rounds of %d × %d pairs each way, in turn\n", b.rounds, turns, b.pairs)
-	return b.compare(p, b.ways(2))
+	if err := b.compare(p, b.ways(2)); err != nil {
+		return err
+	}
+	times, err := b.bpfTimes(p, "")
+	if err != nil {
+		return err
+	}
+	if b.beside != "" {
+		b.atMost("  BPF's own time of a pair: ttmem/-beside, best", times[0].best()/times[1].best(), "", 0.9)
+	}
+	return nil
 }
 
 func (b *bench) newStacks() error {
