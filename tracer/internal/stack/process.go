@@ -39,6 +39,8 @@ type Process struct {
 	codeBytes     int
 	// byIdentity has each stack once, whatever way its calls took through the interpreter.
 	byIdentity map[uint64]weak.Pointer[event.Stack]
+	sweep      int                                 // the length of byIdentity at which unused ones are removed
+	scratch    []byte                              // of identity
 	calls      map[bpf.KernelPythonCall]pythonCall // resolved ones
 	// latest caches the stacks of events, for the event loop only: it needs no lock
 	latest *[1 << latestBits]latestStack
@@ -51,8 +53,10 @@ type batch struct {
 	shown  map[bpf.KernelStackIds]*event.Stack
 	places *places
 	known  map[placeKey]int32
-	// at is the index of places by address and by the generation of the process's code
+	// at is the index of places by address and by the generation of the process's code. recent caches the
+	// entries that were used last: most stacks of a program share a few hundred places.
 	at         map[uint64]int32
+	recent     *[1 << recentBits]recentPlace
 	generation uint32
 	bytes      int // the approximate memory of the batch
 }
@@ -80,6 +84,14 @@ type place struct {
 	hash uint64     // of the key
 	call nativeCall // resolved on first use
 	seen bool
+}
+
+// recentBits is the binary logarithm of the number of places in batch.recent.
+const recentBits = 9
+
+type recentPlace struct {
+	addr  uint64 // 0: empty
+	place int32
 }
 
 // latestBits is the binary logarithm of the number of stacks in Process.latest.
@@ -118,12 +130,17 @@ func (s *Process) addNative(id uint64, generation uint32, addresses []uint64, vi
 	}
 	if b.generation != generation || b.at == nil {
 		b.at, b.generation = make(map[uint64]int32), generation
+		b.recent = new([1 << recentBits]recentPlace)
 	}
 	stack := make([]int32, len(addresses))
 	b.native[id] = stack
 	b.bytes += stackBytes + frameBytes*len(addresses)
 	for i, addr := range addresses {
-		stack[i] = b.placeOf(addr, view)
+		recent := &b.recent[addr%(1<<recentBits)]
+		if recent.addr != addr || addr == 0 {
+			*recent = recentPlace{addr, b.placeOf(addr, view)}
+		}
+		stack[i] = recent.place
 	}
 }
 
@@ -174,7 +191,10 @@ func (s *Process) Renew() (bytes int) {
 	s.newest, s.older = newBatch(), s.newest
 	clear(s.calls)
 	s.latest = nil // the kernel side reports them again
-	maps.DeleteFunc(s.byIdentity, func(_ uint64, w weak.Pointer[event.Stack]) bool { return w.Value() == nil })
+	if len(s.byIdentity) >= s.sweep {
+		maps.DeleteFunc(s.byIdentity, func(_ uint64, w weak.Pointer[event.Stack]) bool { return w.Value() == nil })
+		s.sweep = 2 * len(s.byIdentity)
+	}
 	return bytes
 }
 
@@ -269,26 +289,27 @@ func (s *Process) Stack(ids bpf.KernelStackIds) *event.Stack {
 func (s *Process) find(ids bpf.KernelStackIds) *event.Stack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range []*batch{s.newest, s.older} {
-		if stack := b.shown[ids]; stack != nil {
-			return stack
-		}
+	if stack := s.newest.shown[ids]; stack != nil {
+		return stack
 	}
 	p := s.parts(ids)
 	id, known := s.identity(ids, p)
 	var stack *event.Stack
 	if known {
 		stack = s.byIdentity[id].Value()
+	} else {
+		stack = s.older.shown[ids]
 	}
 	if stack == nil {
 		s.shared.lastID++
 		stack = event.NewStack(s.shared.lastID, func() []*event.Call {
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			of := p // p itself does not change, so that the function has it and need not refer to it
 			if !known {
-				p = s.parts(ids) // a missing part may have arrived since
+				of = s.parts(ids) // a missing part may have arrived since
 			}
-			return s.resolve(p)
+			return s.resolve(of)
 		})
 	}
 	if known {
@@ -308,12 +329,12 @@ type parts struct {
 
 // parts looks up the parts of a stack; s.mu is held.
 func (s *Process) parts(ids bpf.KernelStackIds) (p parts) {
-	for _, b := range []*batch{s.older, s.newest} {
-		if native := b.native[ids.Native]; native != nil {
-			p.native, p.of = native, b.places
+	for _, b := range []*batch{s.newest, s.older} {
+		if p.native == nil && ids.Native != 0 {
+			p.native, p.of = b.native[ids.Native], b.places
 		}
-		if python := b.python[ids.Python]; python != nil {
-			p.python = python
+		if p.python == nil && ids.Python != 0 {
+			p.python = b.python[ids.Python]
 		}
 	}
 	return p
@@ -328,27 +349,22 @@ func (s *Process) identity(ids bpf.KernelStackIds, of parts) (id uint64, known b
 	if ids.Native != 0 && of.native == nil || ids.Python != 0 && of.python == nil {
 		return 0, false
 	}
-	var h maphash.Hash
-	h.SetSeed(identitySeed)
-	var b [8]byte
-	write := func(n uint64) {
-		binary.NativeEndian.PutUint64(b[:], n)
-		h.Write(b[:])
-	}
+	b := s.scratch[:0]
 	for _, i := range of.native {
 		p := &of.of.list[i]
 		switch {
 		case p.file.python == nil || s.o.AllFrames:
-			write(p.hash)
+			b = binary.NativeEndian.AppendUint64(b, p.hash)
 		case p.file.inEval(p.addr): // the place of the Python calls
-			write(0)
+			b = binary.NativeEndian.AppendUint64(b, 0)
 		}
 	}
-	write(math.MaxUint64)
+	b = binary.NativeEndian.AppendUint64(b, math.MaxUint64)
 	for _, c := range of.python {
-		write(uint64(c.Code)<<32 | uint64(c.Place))
+		b = binary.NativeEndian.AppendUint64(b, uint64(c.Code)<<32|uint64(c.Place))
 	}
-	return h.Sum64(), true
+	s.scratch = b
+	return maphash.Bytes(identitySeed, b), true
 }
 
 // resolve looks up the names and lines of a stack; s.mu is held.
