@@ -55,7 +55,8 @@ type Books struct {
 	// Live are the allocated buffers by the address of their Buffer, with bytes in each region, and Peaks the
 	// most since a device was closed.
 	Live map[uint64]Buffer
-	// places has the addresses of their Buffers by the keys of their places.
+	// places has the addresses of their Buffers by the keys of their places; nil until a view is
+	// transferred.
 	places       map[uint64]uint64
 	bytes, Peaks [event.NumRegions]uint64
 	// programs are those with memory, by id. runs are the latest runs of programs, by their ids.
@@ -91,7 +92,7 @@ func New(of Process, stacks *stack.Process, room *quota.Quota) *Books {
 	return &Books{
 		process: of, stacks: stacks, room: room,
 		devices: make(map[uint64]*device), impls: make(map[uint64]uint64), allocators: make(map[uint64]*allocator),
-		Live: make(map[uint64]Buffer), places: make(map[uint64]uint64), programs: make(map[uint64]program), runs: make(map[uint64]latestRun),
+		Live: make(map[uint64]Buffer), programs: make(map[uint64]program), runs: make(map[uint64]latestRun),
 		unread: make(map[uint64][]*programRead),
 	}
 }

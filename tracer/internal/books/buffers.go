@@ -41,7 +41,10 @@ func bufferOf(e *event.Event) Buffer {
 
 // addLive adds a buffer to those that are live; there is none at the same address.
 func (b *Books) addLive(object uint64, one Buffer) {
-	b.Live[object], b.places[one.key()] = one, object
+	b.Live[object] = one
+	if b.places != nil {
+		b.places[one.key()] = object
+	}
 	b.bytes[one.region] += one.bytes
 	b.Peaks[one.region] = max(b.Peaks[one.region], b.bytes[one.region])
 }
@@ -50,7 +53,7 @@ func (b *Books) addLive(object uint64, one Buffer) {
 func (b *Books) dropLive(object uint64, one Buffer) {
 	b.bytes[one.region] -= one.bytes
 	delete(b.Live, object)
-	if b.places[one.key()] == object {
+	if b.places != nil && b.places[one.key()] == object {
 		delete(b.places, one.key())
 	}
 }
@@ -211,13 +214,26 @@ func (b *Books) ended(e *event.Event, object uint64, of Buffer) {
 	}
 }
 
+// objectAt returns the address of the Buffer at a place, of several the newest; 0 if none is live there.
+func (b *Books) objectAt(at place) uint64 {
+	if b.places == nil {
+		b.places = make(map[uint64]uint64, len(b.Live))
+		for object, one := range b.Live {
+			if b.Live[b.places[one.key()]].ID <= one.ID {
+				b.places[one.key()] = object
+			}
+		}
+	}
+	return b.places[at.key()]
+}
+
 // transferred reports that the host writes or reads a buffer, itself or through a view. Buffers that are not known are not
 // reported.
 func (b *Books) transferred(e *event.Event, _ *libraries.Library, r *bpf.KernelTransferRecord) {
 	object, at := r.Object, place{r.Address, event.Region(min(r.Type, math.MaxUint8))}
 	live, known := b.Live[object]
 	if at.address != 0 && (!known || live.address != 0 && live.place != at) { // a view
-		object = b.places[at.key()]
+		object = b.objectAt(at)
 		live, known = b.Live[object]
 	}
 	if !known {

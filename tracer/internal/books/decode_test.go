@@ -205,6 +205,31 @@ func TestDecodeTransfers(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.lost, 0))
 }
 
+// The transfer of a view names the newest of the buffers that are live at its place, whether they were allocated before
+// the first such transfer or after it.
+func TestDecodeTransfersOfViews(t *testing.T) {
+	d := newTestProcess()
+	at := place{0x18000, event.L1}
+	viewOf := func() (id uint64) {
+		d.events = nil
+		r := bpf.KernelTransferRecord{Object: 0x9000, Address: at.address, Type: uint32(at.region)}
+		r.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordTransfer}
+		if d.decode(raw(&r)); len(d.events) > 0 {
+			id = d.events[0].BufferID
+		}
+		return id
+	}
+	for id := range uint64(9) {
+		d.addLive(0x3000+id<<8, Buffer{ID: id + 1, place: at})
+	}
+	qt.Check(t, qt.Equals(viewOf(), 9))
+	d.addLive(0x5000, Buffer{ID: 10, place: at})
+	qt.Check(t, qt.Equals(viewOf(), 10))
+	d.dropLive(0x5000, d.Live[0x5000])
+	qt.Check(t, qt.Equals(viewOf(), 0))
+	qt.Check(t, qt.HasLen(d.lost, 0))
+}
+
 // A step of a captured trace is an event of the chips of its mesh, of which the record has the
 // MeshDeviceImpl or, in older libraries, the MeshDevice.
 func TestDecodeTraceSteps(t *testing.T) {
