@@ -13,9 +13,11 @@ import (
 // of at least keptFrees stacks, and of at most twice as many.
 type deallocations struct {
 	young, old map[uint64]*memory.Deallocation
+	// recent caches entries of young by the last bits of their keys.
+	recent [recentFrees]*memory.Deallocation
 }
 
-const keptFrees = 128
+const keptFrees, recentFrees = 128, 64
 
 // add adds a free whose call stack is known.
 func (d *deallocations) add(b *buffer, e *event.Event) {
@@ -23,10 +25,21 @@ func (d *deallocations) add(b *buffer, e *event.Event) {
 		return
 	}
 	id := memory.StackID(e.Stack)
+	recent := &d.recent[id%recentFrees]
+	if one := *recent; one == nil || one.FreedBy != e.Stack {
+		*recent = d.entry(id)
+	}
+	**recent = memory.Deallocation{
+		TimeNs: e.TimeNs, BufferID: b.BufferID, Address: b.Address, Region: b.Region, Devices: b.Devices, AllocatedBy: b.Stack, FreedBy: e.Stack,
+	}
+}
+
+// entry returns the entry of a call stack in young, and adds it if needed.
+func (d *deallocations) entry(id uint64) *memory.Deallocation {
 	one := d.young[id]
 	if one == nil {
 		if len(d.young) == keptFrees {
-			d.old, d.young = d.young, nil
+			*d = deallocations{old: d.young}
 		}
 		if d.young == nil {
 			d.young = make(map[uint64]*memory.Deallocation)
@@ -34,9 +47,7 @@ func (d *deallocations) add(b *buffer, e *event.Event) {
 		one = new(memory.Deallocation)
 		d.young[id] = one
 	}
-	*one = memory.Deallocation{
-		TimeNs: e.TimeNs, BufferID: b.BufferID, Address: b.Address, Region: b.Region, Devices: b.Devices, AllocatedBy: b.Stack, FreedBy: e.Stack,
-	}
+	return one
 }
 
 // Deallocations returns the latest buffer that each of the latest call stacks of a process freed, the

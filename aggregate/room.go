@@ -55,7 +55,12 @@ func (n *processName) user() int {
 
 // sharer is the user to whom it counts where users have shares: in a user namespace the owner of the outermost one, because a
 // user may have thousands of ids there.
-func (n *processName) sharer() int { return cmp.Or(n.outside, n.about.UID) }
+func (n *processName) sharer() int {
+	if n.outside != 0 {
+		return n.outside
+	}
+	return n.about.UID
+}
 
 // An exitedProcess has its processName's sharer.
 type exitedProcess struct {

@@ -1,7 +1,6 @@
 package tracer
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -247,13 +246,16 @@ func (p *process) nameOf(tid int, timeNs uint64) string {
 			p.name, p.named = known, tid
 		}
 	}
+	if known.name == "" {
+		known.name = p.start.Comm
+	}
 	if ok && timeNs < known.atNs+nameNs || p.naming >= maxNaming {
-		return cmp.Or(known.name, p.start.Comm)
+		return known.name
 	}
 	if !ok && len(p.names) >= maxNames {
 		clear(p.names) // threads come and go
 	}
-	known = readName{cmp.Or(known.name, p.start.Comm), timeNs}
+	known.atNs = timeNs
 	p.setName(tid, known)
 	p.naming++
 	sinceNs := timeNs
