@@ -44,7 +44,7 @@ func (v *temporaries) died(b *buffer, ended bool) {
 // forgot takes call sites that the state forgets. It resolves the stacks that it saves: an unresolved stack
 // keeps all data about the process's code in memory.
 func (v *temporaries) forgot(sites []*callSite) {
-	var all []forgottenSite
+	all := make([]forgottenSite, 0, len(sites)+len(v.forgotten))
 	for _, c := range sites {
 		if one := c.temporaries(); one.Count > 0 {
 			all = append(all, one)

@@ -84,6 +84,7 @@ func Shared[T Value](all []T, most int) (kept, dropped []T) {
 	for uid := range drop {
 		drop[uid] -= each
 	}
+	kept, dropped = make([]T, 0, most), make([]T, 0, len(all)-most)
 	for _, one := range all {
 		if uid, _ := one.Origin(); drop[uid] > 0 {
 			drop[uid]--
