@@ -73,7 +73,7 @@ func (r *LeakReport) addContainers(s *aggregate.State, times []uint64) {
 	}
 	toEnd := times != nil && times[len(times)-1] >= s.Now()
 	searchedNs := make(map[int]uint64)
-	for _, p := range s.Snapshot().Processes {
+	for _, p := range s.Totals().Processes {
 		if p.OwnerSearch != nil {
 			searchedNs[p.PID] = max(searchedNs[p.PID], p.OwnerSearch.TimeNs)
 		}

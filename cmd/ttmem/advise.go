@@ -101,7 +101,7 @@ func checkRecorded(r *source.Recording, pids []int) error {
 	if err != nil {
 		return err
 	}
-	return source.CheckPIDs(pids, end.Snapshot(), source.In(cmp.Or(r.Name, r.Path)))
+	return source.CheckPIDs(pids, end.Totals(), source.In(cmp.Or(r.Name, r.Path)))
 }
 
 // adviceOf returns the advice of a recording, which is read several times.

@@ -117,7 +117,7 @@ func (o *viewOptions) view(l *dump.List) output.View {
 
 // newListing lists the live memory.
 func newListing(p *source.State, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
-	snap := p.Snapshot()
+	snap := p.Totals()
 	if err := checkLive(snap, &filter, p.Of); err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, 
 	}
 	l.Others, l.Failed = end.Others, end.Failed
 	// A loss is known only after it happened: an earlier moment may lack events, too.
-	l.Losses = end.Snapshot().Losses(at.AtEnd(), filter.PIDs)
+	l.Losses = end.Totals().Losses(at.AtEnd(), filter.PIDs)
 	l.Filter, l.Moments = filter, moments
 	slices.Sort(overlaps)
 	l.Notes = append(slices.Compact(overlaps), end.Notes...)
@@ -243,7 +243,7 @@ func (o *viewOptions) list(filter alloc.Filter, rules *name.Rules) (*dump.List, 
 // splitFilter returns the filter with only some regions: several filters if the chips have
 // different regions.
 func splitFilter(f *alloc.Filter, s *aggregate.State, some moment.Regions) (list []alloc.Filter) {
-	all := s.Snapshot().DeviceIDs()
+	all := s.Totals().DeviceIDs()
 	if all == nil {
 		return []alloc.Filter{*f}
 	}

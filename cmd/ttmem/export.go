@@ -331,7 +331,7 @@ func (x *exportJob) profile() (p *memory.Profile, how export.Options, err error)
 		return nil, how, err
 	}
 	x.summary = &end.Summary
-	x.summary.Notes = append(x.summary.Notes, page.Doubts(end.Snapshot().Losses(false, x.source.PIDs), "figures may be wrong")...)
+	x.summary.Notes = append(x.summary.Notes, page.Doubts(end.Totals().Losses(false, x.source.PIDs), "figures may be wrong")...)
 	if at.AtEnd() && p != nil {
 		p.LastNs = max(p.LastNs, x.summary.EndNs)
 	}

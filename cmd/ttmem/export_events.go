@@ -52,7 +52,7 @@ func (x *exportJob) writeEvents(s *aggregate.State, what string, create func(wal
 	if err := w.Close(); err != nil {
 		return "", x.failed(err)
 	}
-	x.summary.Notes = append(x.summary.Notes, page.Doubts(s.Snapshot().Losses(false, nil), "figures may be wrong")...)
+	x.summary.Notes = append(x.summary.Notes, page.Doubts(s.Totals().Losses(false, nil), "figures may be wrong")...)
 	return fmt.Sprintf(what, page.Grouped(events)+" "+page.Plural(events, "event")), nil
 }
 

@@ -115,7 +115,7 @@ func writeHTML(ctx context.Context, o *htmlOptions) error {
 	}
 	state.Advance(w.EndNs)
 	state.Settle()
-	switch err := source.CheckPIDs(o.source.PIDs, state.Snapshot(), w.In()); {
+	switch err := source.CheckPIDs(o.source.PIDs, state.Totals(), w.In()); {
 	case err != nil:
 		return cmp.Or(o.source.Missing(), err)
 	case p.Events() == 0:

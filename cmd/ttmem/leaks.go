@@ -117,7 +117,7 @@ func runLeaks(c *cobra.Command, o *leaksOptions) error {
 		return err
 	}
 	snap := marks.State.Snapshot()
-	if err := checkSelected(&filter, w.Snapshot(), w.Of); err != nil {
+	if err := checkSelected(&filter, w.Totals(), w.Of); err != nil {
 		return errors.Join(cmp.Or(o.source.Missing(), err), w.Status())
 	}
 	if err := marks.Check(w.In()); err != nil {
@@ -240,7 +240,7 @@ func (o *leaksOptions) watch(span moment.Span) (*source.State, *between.Follower
 // be known.
 func (o *leaksOptions) areGone(s *aggregate.State) bool {
 	return slices.ContainsFunc(o.source.PIDs, func(pid int) bool {
-		return source.CheckPIDs([]int{pid}, s.Snapshot(), "") != nil && host.Ended(pid)
+		return source.CheckPIDs([]int{pid}, s.Totals(), "") != nil && host.Ended(pid)
 	})
 }
 
@@ -256,7 +256,7 @@ func (o *leaksOptions) page(m *between.Follower, w *source.State, filter alloc.F
 		By: o.by, Lines: o.lines, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,
 		NowNs: m.State.Now(), Allocated: m.State.BuffersAllocated(),
 		Marks: marks, From: m.From.MarkName(), To: m.To.MarkName(), Within: m.Call(), Span: m.Of,
-		StepMarks: m.StepMarks(), Cut: w.Cut, Processes: m.State.Snapshot().Processes,
+		StepMarks: m.StepMarks(), Cut: w.Cut, Processes: m.State.Totals().Processes,
 	}
 	if w.Live && m.IsWhole() {
 		list.WatchedNs = w.EndNs - w.BeganNs

@@ -196,7 +196,7 @@ func (o *logOptions) summarize(l *eventlog.Log, w *source.Summary) {
 	default:
 		term.Warn(fmt.Sprintf("none of the %s in %s matches%s", page.Count(l.Seen, "event"), w.Of, l.Hint()))
 	}
-	losses := l.State().Snapshot().Losses(false, nil)
+	losses := l.State().Totals().Losses(false, nil)
 	if o.losses != nil {
 		losses = *o.losses
 	}

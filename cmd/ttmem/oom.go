@@ -181,7 +181,7 @@ func (o *viewOptions) failures(kept string) (*source.State, error) {
 		client.Close()
 	}
 	s, err := src.Seen()
-	if err == nil && newest != "" && s.Snapshot().FailureCount == 0 {
+	if err == nil && newest != "" && s.Totals().FailureCount == 0 {
 		src.File = newest
 		return src.Seen()
 	}

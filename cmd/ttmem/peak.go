@@ -118,7 +118,7 @@ func (o *viewOptions) readPeaks(span moment.Span) (s *aggregate.State, w *source
 	if err != nil {
 		return nil, nil, how, err
 	}
-	losses := end.Snapshot().Losses(false, o.source.PIDs)
+	losses := end.Totals().Losses(false, o.source.PIDs)
 	how.Span, how.Losses = source.SpanOf(&span, list), &losses
 	how.Of, how.EndNs = end.File.Name+", "+span.String(), how.Span.ToNs
 	how.Place = source.In(how.Of)

@@ -115,7 +115,7 @@ func reportService(c *cobra.Command, o *viewOptions) error {
 	}
 	how := report.Options{Own: os.Geteuid() != 0, State: state.State, Clock: o.source.Clock(), UTC: o.utc}
 	if how.Own {
-		if err := source.CheckPIDs(o.source.PIDs, state.Snapshot(), state.Of); err != nil {
+		if err := source.CheckPIDs(o.source.PIDs, state.Totals(), state.Of); err != nil {
 			return err
 		}
 	}

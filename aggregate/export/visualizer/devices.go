@@ -11,7 +11,7 @@ func (r *Report) grid(chip int) (g grid, known bool) {
 
 // writeDevices writes the chips. Figures that are not known are NULL.
 func (r *Report) writeDevices() {
-	for _, chip := range r.state.Snapshot().DeviceIDs() {
+	for _, chip := range r.state.Totals().DeviceIDs() {
 		l1, small := r.state.Capacity(chip, event.L1), r.state.Capacity(chip, event.L1Small)
 		var columns, rows, computeColumns, computeRows, cores any
 		g, known := r.grid(chip)

@@ -42,7 +42,7 @@ func (p *Plan) Event(e *event.Event, s *aggregate.State) {
 		for _, b := range s.Buffers() {
 			p.change(b.Region, len(b.Devices), uint32(b.DataBanks))
 		}
-		for _, id := range s.Snapshot().DeviceIDs() {
+		for _, id := range s.Totals().DeviceIDs() {
 			for _, static := range s.Statics(id) {
 				p.seen([]int{id}, static.Cores)
 			}

@@ -97,7 +97,7 @@ func (r *Report) Event(e *event.Event, s *aggregate.State) {
 	}
 	switch e.Kind {
 	case event.Checkpoint:
-		for _, p := range s.Snapshot().Processes {
+		for _, p := range s.Totals().Processes {
 			r.start(p.PID, p.Container, p.Release)
 		}
 	case event.ProcessStart:

@@ -41,7 +41,7 @@ func (m *Follower) Begin(s *aggregate.State, at memory.Point) {
 	m.State, m.from, m.LostBefore = s, &memory.Mark{}, 0
 	if m.From.Kind != moment.Begin || m.Calls != nil {
 		m.from = markAt(s, &m.From, at)
-		m.LostBefore = s.Snapshot().LostEvents
+		m.LostBefore = s.Totals().LostEvents
 	}
 	s.FollowFrom(m.from.TimeNs)
 }
@@ -66,7 +66,7 @@ func (m *Follower) Apply(e *event.Event) {
 	m.State.Apply(e)
 	joins := e.Kind == event.Checkpoint
 	if joins { // it has the earlier marks
-		*m = Follower{Span: m.Span, State: m.State, known: m.State.Number(), LostBefore: m.State.Snapshot().LostEvents}
+		*m = Follower{Span: m.Span, State: m.State, known: m.State.Number(), LostBefore: m.State.Totals().LostEvents}
 	}
 	if m.IsWhole() || !joins && e.Kind != event.Mark {
 		return

@@ -76,11 +76,11 @@ func AddOwners(path string, s *aggregate.State) error {
 // count. Without selected processes pids is empty.
 func LossesAt(path string, pids []int, s *aggregate.State) (memory.AllLosses, error) {
 	if ReadOnce(path) != nil {
-		return s.Snapshot().Losses(false, pids), nil
+		return s.Totals().Losses(false, pids), nil
 	}
 	end, _, err := (&Recording{Path: path, PIDs: pids, Quiet: true}).End()
 	if err != nil {
 		return memory.AllLosses{}, err
 	}
-	return end.Snapshot().Losses(false, pids), nil
+	return end.Totals().Losses(false, pids), nil
 }

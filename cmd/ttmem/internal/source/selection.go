@@ -69,7 +69,7 @@ func missing(pids []int, path string) error {
 	if err != nil {
 		return nil // reported before
 	}
-	return CheckPIDs(pids, end.Snapshot(), In(path))
+	return CheckPIDs(pids, end.Totals(), In(path))
 }
 
 // pidsOf returns the ids of all processes in order, including ended ones.

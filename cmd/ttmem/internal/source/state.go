@@ -46,7 +46,7 @@ func (s *State) Select(pids []int) error {
 	if len(pids) == 0 {
 		return nil
 	}
-	if err := CheckPIDs(pids, s.Snapshot(), s.Of); err != nil {
+	if err := CheckPIDs(pids, s.Totals(), s.Of); err != nil {
 		return err
 	}
 	selected := aggregate.New()

@@ -155,7 +155,7 @@ func regionOf(e *event.Event) event.Region {
 func (l *Log) Hint() string {
 	f, seen := l.Filter, &l.seen
 	available := func(names []string) string { return "; available: " + strings.Join(names, ", ") }
-	devices := l.history.Snapshot().DeviceIDs()
+	devices := l.history.Totals().DeviceIDs()
 	switch {
 	case len(f.Devices) > 0 && len(devices) == 0:
 		return ": no chip is used"

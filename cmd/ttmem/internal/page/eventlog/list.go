@@ -89,7 +89,7 @@ func (l *Log) each(e *event.Event, n *analyze.Note) {
 	}
 	l.Last = max(l.Last, e.TimeNs)
 	if e.Kind == event.Checkpoint {
-		l.supplement.Add(l.history.Snapshot().Processes)
+		l.supplement.Add(l.history.Totals().Processes)
 		return // existing memory did not happen now
 	}
 	l.Seen++

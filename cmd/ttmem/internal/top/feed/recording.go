@@ -103,7 +103,7 @@ func (r *Recording) Stops() []top.Stop { return r.stops }
 func (r *Recording) Timelines() []memory.RegionTimeline { return r.end.Timelines() }
 
 // Losses are those of the whole file.
-func (r *Recording) Losses() memory.AllLosses { return r.end.Snapshot().Losses(false, nil) }
+func (r *Recording) Losses() memory.AllLosses { return r.end.Totals().Losses(false, nil) }
 
 // Survivors are those of the whole file, at each moment.
 func (r *Recording) Survivors() []memory.Survivors { return r.survivors }
