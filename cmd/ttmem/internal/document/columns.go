@@ -340,13 +340,13 @@ func (c *Column) bool(v bool) {
 	c.number(truth, number)
 }
 
-// UintOrNone adds a number, or none if v is nil.
-func (c *Column) UintOrNone(v *uint64) {
-	if v == nil {
+// UintIf adds a number, also 0, or none if the row has none.
+func (c *Column) UintIf(v uint64, has bool) {
+	if !has {
 		c.None()
 		return
 	}
-	c.uint(*v)
+	c.uint(v)
 }
 
 // Text adds a text.

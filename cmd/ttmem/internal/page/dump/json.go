@@ -57,12 +57,8 @@ var placed = slices.Concat(table.Columns{table.PID}, table.Alike(
 ), table.Columns{
 	table.Field("address", "", func(a *alloc.Row) uint64 { return a.Address }),
 	table.Field("since_ns", "when it was allocated", func(a *alloc.Row) uint64 { return a.SinceNs }).WithWall("since_wall_ns"),
-	table.Optional("age_ns", "how long it has been live; left out for an allocation from before the attach", func(a *alloc.Row) *uint64 {
-		if a.BeforeAttach {
-			return nil
-		}
-		age := a.Age()
-		return &age
+	table.If("age_ns", "how long it has been live; left out for an allocation from before the attach", func(a *alloc.Row) (uint64, bool) {
+		return a.Age(), !a.BeforeAttach
 	}),
 }, table.Alike(table.BeforeAttach))
 
@@ -90,8 +86,8 @@ var bufferFields = slices.Concat(table.Columns{
 	table.Owner, table.Tensor,
 	table.Optional("last_use", "the line and the operation of the latest run or transfer that used it; left out without a call stack", lastUse),
 	table.Optional("last_use_ns", "when that was; left out if no use is recorded", func(a *alloc.Row) uint64 { return a.LastUse.TimeNs }).WithWall("last_use_wall_ns"),
-	ifUsed("idle_ns", "how long before the moment", (*alloc.Row).Idle),
-	ifUsed("idle_runs", "the process's runs of programs since then", func(a *alloc.Row) uint64 { return a.Runs }),
+	table.If("idle_ns", "how long before the moment", func(a *alloc.Row) (uint64, bool) { return a.Idle(), isUsed(a) }),
+	table.If("idle_runs", "the process's runs of programs since then", func(a *alloc.Row) (uint64, bool) { return a.Runs, isUsed(a) }),
 })
 
 func lastUse(a *alloc.Row) string {
@@ -101,16 +97,8 @@ func lastUse(a *alloc.Row) string {
 	return name.Of(a.LastUse.By.Frames()).String()
 }
 
-// ifUsed returns a field of a buffer whose latest use is known.
-func ifUsed[T any](key, about string, value func(*alloc.Row) T) table.Column {
-	return table.Optional(key, about, func(a *alloc.Row) (v *T) {
-		if a.LastUse != (uses.Moment{}) {
-			one := value(a)
-			v = &one
-		}
-		return v
-	})
-}
+// isUsed reports whether the latest use of a buffer is known.
+func isUsed(a *alloc.Row) bool { return a.LastUse != (uses.Moment{}) }
 
 var staticFields = table.Columns{
 	table.Field("program_id", "the program", func(a *alloc.Row) uint64 { return a.Static.ProgramID }),

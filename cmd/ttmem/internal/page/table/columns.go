@@ -54,8 +54,6 @@ func adder[T any](value func(*alloc.Row) T) func(*document.Column, *alloc.Row) {
 		return func(to *document.Column, r *alloc.Row) { to.Int(int64(value(r))) }
 	case func(*alloc.Row) bool:
 		return func(to *document.Column, r *alloc.Row) { to.Bool(value(r)) }
-	case func(*alloc.Row) *uint64:
-		return func(to *document.Column, r *alloc.Row) { to.UintOrNone(value(r)) }
 	case func(*alloc.Row) []int:
 		return func(to *document.Column, r *alloc.Row) { to.Ints(value(r)) }
 	case func(*alloc.Row) int32:
@@ -69,6 +67,18 @@ func adder[T any](value func(*alloc.Row) T) func(*document.Column, *alloc.Row) {
 // Optional returns a field that is left out where it is empty.
 func Optional[T any](key, about string, value func(*alloc.Row) T) Column {
 	return Field(key, about, value).OrNone()
+}
+
+// If returns a field of a number that not all rows have.
+func If(key, about string, value func(*alloc.Row) (n uint64, has bool)) Column {
+	c := Optional(key, about, func(r *alloc.Row) *uint64 {
+		if n, has := value(r); has {
+			return &n
+		}
+		return nil
+	})
+	c.add = func(to *document.Column, r *alloc.Row) { to.UintIf(value(r)) }
+	return c
 }
 
 // Shown returns the column with a place in the text.

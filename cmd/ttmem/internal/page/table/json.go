@@ -2,6 +2,7 @@ package table
 
 import (
 	"reflect"
+	"sync"
 
 	"ttmem/cmd/ttmem/internal/document"
 	"ttmem/cmd/ttmem/internal/page"
@@ -46,34 +47,56 @@ func Objects[D Declaration](columns Columns, rows []*alloc.Row) []Object[D] {
 // A Seq yields the rows of a JSON document, all with the same columns.
 type Seq[D Declaration] func(yield func(Object[D]) bool)
 
-// AddTo adds the rows to columns: see package document.
+// A part is a column of a list, with what adds the values of rows to it.
+type part struct {
+	*document.Column
+	add func(to *document.Column, r *alloc.Row)
+}
+
+// AddTo adds the rows to columns: see package document. Two goroutines do it, each for half of the columns.
 func (s Seq[D]) AddTo(to *document.Columns) {
-	type column struct {
-		*document.Column
-		add func(to *document.Column, r *alloc.Row)
-	}
-	var own, alike []column
-	known := make(map[*alloc.Row]uint32)
-	var first []uint32 // of each row: which of those that differ in the columns of alike
-	differ := uint32(0)
-	for o := range s {
-		if len(first) == 0 {
-			for i := range o.Columns {
-				c, list := &o.Columns[i], &own
-				if c.alike {
-					list = &alike
-				}
-				if made := to.New(&c.Field); made != nil {
-					*list = append(*list, column{made, c.add})
-				}
+	var own [2][]part
+	var alike []part
+	s(func(o Object[D]) bool {
+		for i := range o.Columns {
+			c := &o.Columns[i]
+			made := to.New(&c.Field)
+			if made == nil {
+				continue
 			}
+			list := &own[i%2]
+			if c.alike {
+				list = &alike
+			}
+			*list = append(*list, part{made, c.add})
 		}
-		for _, c := range own {
+		return false
+	})
+	var half sync.WaitGroup
+	half.Go(func() { s.add(own[0]) })
+	s.add(own[1])
+	s.addAlike(alike)
+	half.Wait()
+}
+
+// add adds all rows.
+func (s Seq[D]) add(to []part) {
+	for o := range s {
+		for _, c := range to {
 			c.add(c.Column, o.Row)
 		}
+	}
+}
+
+// addAlike adds all rows to columns that have the same value in all rows with the same Like.
+func (s Seq[D]) addAlike(to []part) {
+	known := make(map[*alloc.Row]uint32)
+	var first []uint32 // of each row: which of those that differ in these columns
+	differ := uint32(0)
+	for o := range s {
 		i, again := known[o.Row.Like]
 		if !again || o.Row.Like == nil {
-			for _, c := range alike {
+			for _, c := range to {
 				c.add(c.Column, o.Row)
 			}
 			i = differ
@@ -82,7 +105,7 @@ func (s Seq[D]) AddTo(to *document.Columns) {
 		}
 		first = append(first, i)
 	}
-	for _, c := range alike {
+	for _, c := range to {
 		c.Spread(first)
 	}
 }
