@@ -53,7 +53,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 	qt.Assert(b, qt.IsNil(f.Close(recording.End{})))
 
-	defer debug.SetGCPercent(debug.SetGCPercent(playGarbage)) // as a Recording does
+	defer debug.SetGCPercent(debug.SetGCPercent(PlayGarbage)) // as a Recording does
 	inTurn := func(b *testing.B, handle func(*event.Event)) {
 		f, err := Open(path)
 		qt.Assert(b, qt.IsNil(err))

@@ -37,16 +37,16 @@ type Recording struct {
 	file  *moment.Recording
 }
 
-// playGarbage is the value of GOGC while a file is read: most memory is short-lived, and
+// PlayGarbage is the value of GOGC while a file is read: most memory is short-lived, and
 // the live part is rarely marked then.
-const playGarbage = 300
+const PlayGarbage = 300
 
 // read calls f with the file. Ctrl-C is an error, as is a selected process that is not in the file.
 func (r *Recording) read(f func(*moment.Recording) error) error {
 	if r.file == nil {
 		r.file = &moment.Recording{Path: realName(r.Path), Name: r.name(), PIDs: r.PIDs, Whole: r.Whole, KeepSites: r.KeepSites, Open: r.open, Warn: term.Warn}
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(playGarbage))
+	defer debug.SetGCPercent(debug.SetGCPercent(PlayGarbage))
 	ctx, stop := until(r.Ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	r.file.Ctx = ctx
