@@ -47,7 +47,7 @@ func Open(path, name string) (*File, error) {
 	case path == "":
 		return nil, errors.New("the name of the file is empty: name a recording")
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no such file: %s; `ttmem run -- COMMAND` makes a recording", path)
+		return nil, missingError(path)
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return nil, fmt.Errorf("%s: permission denied; only the user who recorded it, or root with sudo, can read it", path)
 	case err != nil:
@@ -141,6 +141,14 @@ func (f *File) Play(ctx context.Context, handle func(*event.Event)) (n int, err 
 	}
 	return n, nil
 }
+
+// A missingError means that there is no file with that name.
+type missingError string
+
+func (e missingError) Error() string { return "there is no such file: " + string(e) }
+
+// Unwrap returns fs.ErrNotExist.
+func (e missingError) Unwrap() error { return fs.ErrNotExist }
 
 // A cutError means that a file ends too early, which is not damage.
 type cutError string

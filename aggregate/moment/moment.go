@@ -233,8 +233,9 @@ func (r *Recording) findPeaks(m *Moment, peaks []memory.PeakPoint) (stops []stop
 			continue
 		}
 		if one.Number < r.begin.Number {
-			r.summary.Notes = slices.Clip(append(r.summary.Notes, fmt.Sprintf("the peak of %s of chip %d lies before %s begins and is not shown; `ttmem peak` lists its call sites",
+			r.summary.Notes = slices.Clip(append(r.summary.Notes, fmt.Sprintf("the peak of %s of chip %d lies before %s begins and is not shown",
 				one.Region, one.Device, r.name()))) // callers append to it
+			r.summary.EarlierPeaks = true
 			continue
 		}
 		numbers[place{one.Device, one.Region}] = one.Number
@@ -249,10 +250,17 @@ func (r *Recording) findPeaks(m *Moment, peaks []memory.PeakPoint) (stops []stop
 		}})
 	}
 	if len(peaks) > 0 && len(stops) == 0 {
-		return nil, fmt.Errorf("the peak of each region lies before %s begins; `ttmem peak %s` lists its call sites", r.name(), r.name())
+		return nil, &EarlierPeaksError{r.name()}
 	}
 	slices.SortFunc(stops, func(a, b stop) int { return cmp.Compare(a.Number, b.Number) })
 	return stops, nil
+}
+
+// An EarlierPeaksError is the error for the peaks of a file that lie before it begins. Its state has their call sites.
+type EarlierPeaksError struct{ Name string }
+
+func (e *EarlierPeaksError) Error() string {
+	return fmt.Sprintf("the peak of each region lies before %s begins", e.Name)
 }
 
 // findPoint returns where a mark or a failure is.
@@ -324,9 +332,22 @@ func (r *Recording) missing(m *Moment, x *memory.Index, found int) error {
 	return m.Missing(&memory.Index{Marks: slices.DeleteFunc(slices.Clone(x.Marks), earlier)}, "in "+r.name())
 }
 
+// A NoMarkError is the error for a mark that is not there.
+type NoMarkError struct {
+	// Mark is the mark as the user wrote it, and Place where it was looked for: "in model.ttmem".
+	Mark, Place string
+	// Others says which marks are there, and None is true if there are none.
+	Others string
+	None   bool
+}
+
+func (e *NoMarkError) Error() string {
+	return fmt.Sprintf("no mark %s %s: %s", e.Mark, e.Place, e.Others)
+}
+
 // Missing returns an error for a mark that is not among those of a place, such as "in model.ttmem".
 func (m *Moment) Missing(x *memory.Index, place string) error {
-	return fmt.Errorf("no mark %s %s: %s", m.MarkName(), place, m.OtherMarks(x))
+	return &NoMarkError{m.MarkName(), place, m.OtherMarks(x), len(x.Marks) == 0}
 }
 
 // OtherMarks says which marks there are, if the one of the moment is not among them.
@@ -343,7 +364,7 @@ func (m *Moment) OtherMarks(x *memory.Index) string {
 	case found > 0:
 		return fmt.Sprintf("there are %d of that name", found)
 	case names == nil:
-		return "there are no marks; `ttmem mark NAME` sets one while a program runs"
+		return "there are no marks"
 	}
 	return "there are " + words.Some(names, "mark")
 }

@@ -51,6 +51,8 @@ type Summary struct {
 	Notes []string
 	// Cut is true if the end of the file is missing or damaged, and Failed if a part could not be read.
 	Cut, Failed bool
+	// EarlierPeaks is true if a peak that was looked for lies before the file begins: the state has its call sites.
+	EarlierPeaks bool
 }
 
 // A State is a state at a moment.

@@ -223,6 +223,6 @@ func TestAPeakOfBeforeTheFileIsNotShown(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(l.All, 1))
 	qt.Check(t, qt.Equals(l.At(0).Region, event.L1))
-	qt.Assert(t, qt.HasLen(l.Notes, 2))
+	qt.Assert(t, qt.HasLen(l.Notes, 3))
 	qt.Check(t, qt.Matches(l.Notes[0], "the peak of DRAM of chip 0 lies before .*"))
 }

@@ -111,7 +111,11 @@ func (m *Follower) Awaits() string {
 		return ""
 	}
 	x := m.State.Index()
-	return fmt.Sprintf("waiting for the mark %s: %s", page.Clean(awaited.MarkName()), awaited.OtherMarks(&x))
+	said := fmt.Sprintf("waiting for the mark %s: %s", page.Clean(awaited.MarkName()), awaited.OtherMarks(&x))
+	if len(x.Marks) == 0 {
+		said += source.MarkHint
+	}
+	return said
 }
 
 // passesOver reports whether a mark belongs to a step, unless the span names such marks.
@@ -202,9 +206,9 @@ func (m *Follower) Check(place string) error {
 	case m.IsWhole(), m.from != nil && (m.to != nil || m.To.AtEnd()):
 		return nil
 	case m.from == nil && m.From.Kind == moment.Mark:
-		return m.From.Missing(&x, place)
+		return source.Flagged(m.From.Missing(&x, place), place)
 	case ends:
 		return source.Flagged(m.Empty(), place)
 	}
-	return m.To.Missing(&x, place)
+	return source.Flagged(m.To.Missing(&x, place), place)
 }

@@ -2,6 +2,8 @@ package source
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 
 	"ttmem/aggregate"
@@ -23,6 +25,9 @@ func Open(path string) (*moment.File, error) {
 // open opens a recording with the given name in messages. Reading it shows progress.
 func open(path, name string) (*moment.File, error) {
 	f, err := moment.Open(path, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w; `ttmem run -- COMMAND` makes a recording", err)
+	}
 	if err != nil {
 		return nil, err
 	}

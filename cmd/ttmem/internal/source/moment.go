@@ -72,14 +72,23 @@ func SpanOf(s *moment.Span, list moment.Intervals) page.Span {
 	return page.Span{FromNs: list.Times()[0].FromNs, ToNs: list.End().TimeNs, Within: s.Call()}
 }
 
-// Flagged returns an error about a span with the flags that chose it.
+// MarkHint says how to set a mark.
+const MarkHint = "; `ttmem mark NAME` sets one while a program runs"
+
+// Flagged returns an error about a moment or a span with the flags that chose it, and the commands that help.
 func Flagged(err error, name string) error {
 	var empty *moment.EmptyError
-	if errors.As(err, &empty) {
-		return fmt.Errorf("--to %s must be later than --from %s", empty.To, empty.From)
-	}
+	var mark *moment.NoMarkError
+	var earlier *moment.EarlierPeaksError
 	var no *moment.NotCalledError
-	if !errors.As(err, &no) {
+	switch {
+	case errors.As(err, &empty):
+		return fmt.Errorf("--to %s must be later than --from %s", empty.To, empty.From)
+	case errors.As(err, &mark) && mark.None:
+		return fmt.Errorf("%w%s", err, MarkHint)
+	case errors.As(err, &earlier):
+		return fmt.Errorf("%w; `ttmem peak %s` lists its call sites", err, name)
+	case !errors.As(err, &no):
 		return err
 	}
 	switch like := flags.Similar(no.Within, no.Functions); {

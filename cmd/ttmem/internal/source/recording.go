@@ -123,6 +123,9 @@ func (r *Recording) ended(at moment.Moment) (*State, error) {
 	}
 	s := &State{State: end, Summary: *summary, NowNs: max(end.Now(), summary.EndNs)}
 	s.Of = at.Of(r.name())
+	if s.EarlierPeaks {
+		s.Notes = append(s.Notes, "`ttmem peak "+r.name()+"` lists the call sites of earlier peaks")
+	}
 	return s, nil
 }
 
