@@ -104,40 +104,97 @@ func (f *File) Next(e *event.Event) error {
 	return err
 }
 
-// progressEvents is the number of events between two updates of progress.
-const progressEvents = 128
+// A batch is events that were read together.
+type batch struct {
+	events [256]event.Event
+	n      int
+	offset int64 // of the file, after them
+	err    error // after them
+}
+
+// read fills a batch with at most n events.
+func (f *File) read(b *batch, n int) {
+	for b.n = 0; b.n < n && b.err == nil; {
+		if b.err = f.Next(&b.events[b.n]); b.err == nil {
+			b.n++
+		}
+	}
+	b.offset = f.Offset()
+}
+
+// inTurn yields events one by one: reading the next one of a pipe may block for long.
+func (f *File) inTurn(yield func(*batch) bool) {
+	for one := new(batch); one.err == nil; {
+		if f.read(one, 1); !yield(one) {
+			return
+		}
+	}
+}
+
+// ahead yields events of a file, while another goroutine reads the next ones.
+func (f *File) ahead(yield func(*batch) bool) {
+	empty, full := make(chan *batch, 2), make(chan *batch, 2)
+	empty <- new(batch)
+	empty <- new(batch)
+	go func() {
+		defer close(full)
+		for b := range empty {
+			f.read(b, len(b.events))
+			if full <- b; b.err != nil {
+				return
+			}
+		}
+	}()
+	defer func() {
+		close(empty)
+		for range full { // until nothing reads the file any more
+		}
+	}()
+	for b := range full {
+		if !yield(b) {
+			return
+		}
+		empty <- b
+	}
+}
 
 // Play calls handle with the events until their end, or until damage, and counts them. An event is valid until
-// the next one. It ends without an error when ctx is done.
+// the next one. It ends without an error when ctx is done. Another goroutine reads the events of a file ahead.
 func (f *File) Play(ctx context.Context, handle func(*event.Event)) (n int, err error) {
 	var shown Progress
 	if f.Progress != nil {
 		shown = f.Progress(f.Size())
 		defer shown.End()
 	}
-	if f.Size() == 0 { // reading a pipe may block for long
+	batches := f.ahead
+	if f.Size() == 0 {
+		batches = f.inTurn
 		stop := context.AfterFunc(ctx, func() { _ = f.Close() })
 		defer stop()
 	}
-	var e event.Event
-	for ctx.Err() == nil {
-		if shown != nil && n%progressEvents == 0 {
-			shown.Show(f.Offset())
+	for b := range batches {
+		for i := range b.events[:b.n] {
+			if ctx.Err() != nil {
+				return n, nil
+			}
+			e := &b.events[i]
+			handle(e)
+			if e.IsInvalid() { // what is shown without it would be wrong
+				return n, fmt.Errorf("%s has a checkpoint that cannot be read: it is damaged, or another version of ttmem made it", f.Name)
+			}
+			n++
 		}
-		err := f.Next(&e)
+		if shown != nil {
+			shown.Show(b.offset)
+		}
 		switch {
-		case errors.Is(err, io.EOF), err != nil && ctx.Err() != nil:
+		case ctx.Err() != nil, errors.Is(b.err, io.EOF):
 			return n, nil
-		case err != nil && n == 0:
-			return 0, withoutEvents(err, f.Name, "first block")
-		case err != nil:
-			return n, err
+		case b.err != nil && n == 0:
+			return 0, withoutEvents(b.err, f.Name, "first block")
+		case b.err != nil:
+			return n, b.err
 		}
-		handle(&e)
-		if e.IsInvalid() { // what is shown without it would be wrong
-			return n, fmt.Errorf("%s has a checkpoint that cannot be read: it is damaged, or another version of ttmem made it", f.Name)
-		}
-		n++
 	}
 	return n, nil
 }

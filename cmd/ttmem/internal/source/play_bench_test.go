@@ -15,17 +15,10 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// BenchmarkRead reads a recording: its events only, with a State, with a State while another
-// goroutine decodes the next events, and as Play does it.
+// BenchmarkRead reads a recording: its events only, with a State, and as Play does it.
 //
-// Play decodes and handles one event after the other. Decoding takes 0.6 s of the 2.1 s of
-// `export --to folded` for 8 million events (decompression 0.05 s), and an eighth of
-// `report -p`: another goroutine for it could make no command faster than 1.4
-// times. It made none faster on two processors that had other work as well: events then pass from
-// the caches of one to those of the other. Where only the 56 bytes passed that differ from event
-// to event, the goroutine that handled them took 1.9 to 2.2 s, and the command 1.25 times the
-// processor time. Whole events of 528 bytes pass in "ahead", which read 0.7 to 1.1 times as many
-// events a second as "state".
+// In Play another goroutine decodes the next events, a fifth of the work. An event has 264 bytes. When it had
+// 528, this was 0.7 to 1.1 times as fast as one after the other; now it takes no more processor time.
 func BenchmarkRead(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "x.ttmem")
 	header := recording.NewHeader()
@@ -64,38 +57,9 @@ func BenchmarkRead(b *testing.B) {
 		}
 		qt.Assert(b, qt.IsTrue(errors.Is(err, io.EOF)))
 	}
-	ahead := func(b *testing.B, handle func(*event.Event)) {
-		empty, full := make(chan []event.Event, 3), make(chan []event.Event, 3)
-		for range cap(empty) {
-			empty <- make([]event.Event, 256)
-		}
-		f, err := Open(path)
-		qt.Assert(b, qt.IsNil(err))
-		defer f.Close()
-		go func() {
-			defer close(full)
-			for err == nil {
-				batch, n := <-empty, 0
-				for n < len(batch) && err == nil {
-					if err = f.Next(&batch[n]); err == nil {
-						n++
-					}
-				}
-				full <- batch[:n]
-			}
-		}()
-		for batch := range full {
-			for i := range batch {
-				handle(&batch[i])
-			}
-			empty <- batch[:cap(batch)]
-		}
-		qt.Assert(b, qt.IsTrue(errors.Is(err, io.EOF)))
-	}
 	for name, read := range map[string]func(b *testing.B){
 		"events": func(b *testing.B) { inTurn(b, func(*event.Event) {}) },
 		"state":  func(b *testing.B) { inTurn(b, aggregate.New().Apply) },
-		"ahead":  func(b *testing.B) { ahead(b, aggregate.New().Apply) },
 		"play": func(b *testing.B) {
 			f, err := Open(path)
 			qt.Assert(b, qt.IsNil(err))
