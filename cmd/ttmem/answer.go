@@ -39,7 +39,10 @@ after the recording was opened.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return answerQuestions(args[0], os.Stdin, os.Stdout) },
+		RunE: func(_ *cobra.Command, args []string) error {
+			widen(os.Stdout)
+			return answerQuestions(args[0], os.Stdin, os.Stdout)
+		},
 	}
 }
 
@@ -111,7 +114,7 @@ func (f *frames) pipe(kind byte) (*os.File, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 1<<20) // fewer switches between the two; users may have less
+	widen(w)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -128,6 +131,9 @@ func (f *frames) pipe(kind byte) (*os.File, func(), error) {
 	}()
 	return w, func() { w.Close(); <-written }, nil
 }
+
+// widen makes a pipe larger, for fewer switches between its ends. Users may have less.
+func widen(pipe *os.File) { _, _ = unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, 1<<20) }
 
 // answerQuestions answers the questions until in ends.
 func answerQuestions(path string, in io.Reader, out io.Writer) error {

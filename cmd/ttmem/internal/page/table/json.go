@@ -53,7 +53,7 @@ type part struct {
 	add func(to *document.Column, r *alloc.Row)
 }
 
-// AddTo adds the rows to columns: see package document. Two goroutines do it, each for half of the columns.
+// AddTo adds the rows to columns: see package document. Several goroutines do it, each for some of the columns.
 func (s Seq[D]) AddTo(to *document.Columns) {
 	var own [2][]part
 	var alike []part
@@ -72,11 +72,11 @@ func (s Seq[D]) AddTo(to *document.Columns) {
 		}
 		return false
 	})
-	var half sync.WaitGroup
-	half.Go(func() { s.add(own[0]) })
-	s.add(own[1])
+	var others sync.WaitGroup
+	others.Go(func() { s.add(own[0]) })
+	others.Go(func() { s.add(own[1]) })
 	s.addAlike(alike)
-	half.Wait()
+	others.Wait()
 }
 
 // add adds all rows.
