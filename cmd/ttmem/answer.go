@@ -103,8 +103,10 @@ func (f *frames) write(kind byte, text []byte) {
 	if f.keep = f.keep && len(f.copied)+len(text) <= maxKept; f.keep {
 		f.copied = append(append(f.copied, head...), text...)
 	}
-	if f.err == nil {
-		_, f.err = f.to.Write(append(head, text...))
+	for _, part := range [][]byte{head, text} { // a copy in one piece would cost more than a call
+		if f.err == nil {
+			_, f.err = f.to.Write(part)
+		}
 	}
 }
 
