@@ -51,29 +51,37 @@ class Column:
         return numpy.frombuffer(self.missing, bool) if self.missing else None
 
     def pandas(self, nowhere: Any) -> Any:
-        """An array of pandas. Its mask is nowhere, which has no row and belongs to it, if each row has a value."""
+        """An array of pandas, or a series. Its mask is nowhere, which has no row and belongs to it, if each row has a value."""
         import numpy
         import pandas
 
         if self.kind in ("int", "uint", "bool"):
             kind = {"int": "<i8", "uint": "<u8", "bool": "?"}[self.kind]
-            numbers = numpy.frombuffer(self.numbers, kind) if self.width else numpy.full(self.rows, self.values[0], kind)
+            if self.width:
+                numbers = numpy.frombuffer(self.numbers, kind)
+            elif self.values[0]:
+                numbers = numpy.full(self.rows, self.values[0], kind)
+            else:
+                numbers = numpy.zeros(self.rows, kind)  # these take no memory until they are written
             array = pandas.arrays.BooleanArray if self.kind == "bool" else pandas.arrays.IntegerArray
             return array(numbers, self.mask() if self.missing else nowhere)
         if self.kind == "text":
             values = pandas.array(self.values, dtype="string")
             if not self.missing:
                 return values.take(self.indices())
-            return values.take(numpy.where(self.mask(), -1, self.indices().astype("i8")), allow_fill=True)
+            indices = self.indices().astype(numpy.intp)
+            indices[self.mask()] = -1
+            return values.take(indices, allow_fill=True)
         listed = numpy.empty(len(self.values), object)
         for i, value in enumerate(self.values):
             listed[i] = value
         if self.width == 0 and not self.missing:
-            return numpy.broadcast_to(listed, self.rows)  # takes no memory for each row
-        values = listed[self.indices()]
+            values = numpy.broadcast_to(listed, self.rows)  # takes no memory for each row
+        else:
+            values = listed[self.indices()]
         if self.missing:
             values[self.mask()] = numpy.nan
-        return values
+        return pandas.Series(values, dtype=object, copy=False)  # in an array, a data frame would look for dates
 
     def arrow(self) -> Any:
         import numpy

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import html
 import os
 import sys
 import warnings
@@ -254,6 +253,8 @@ class Recording:
 
     def _repr_html_(self) -> str:
         """The page of the recording, in a frame in which its scripts see nothing else (ttmem html)."""
+        import html
+
         with self._children.ask(["html", "--output=-"]) as (answer, stream):
             page = stream.read().decode(errors="replace")
             if answer.status or not page:
