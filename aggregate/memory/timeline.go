@@ -42,9 +42,6 @@ func (t *Timeline) Clone() *Timeline {
 
 // Set sets the number of bytes from a time on.
 func (t *Timeline) Set(time, bytes uint64) {
-	if bytes == t.now {
-		return // reach adds the spans later
-	}
 	t.reach(time)
 	t.now = bytes
 	last := &t.spans[len(t.spans)-1]

@@ -178,3 +178,27 @@ func TestScanningUntilAllIsRead(t *testing.T) {
 	<-begun
 	qt.Check(t, qt.IsFalse(f.Scanning()))
 }
+
+// ownKernel lists this process.
+type ownKernel struct{ testKernel }
+
+func (ownKernel) Listed() []int { return []int{os.Getpid()} }
+
+// TestScanningWhatHadNoRoom: mappings for which a queue had no room at the start are read before the start's scan ends, as on a
+// host with many processes.
+func TestScanningWhatHadNoRoom(t *testing.T) {
+	f, _ := newTestFinder(t)
+	f.Kernel, f.Processes = ownKernel{}, []int{os.Getpid()}
+	_, m := mapFile(t, "plugin.so", 0)
+	lane, read := host.Lane{User: host.RealUser(os.Getpid())}, make(chan struct{})
+	for f.queues.Do(lane, func() { <-read }) {
+	}
+	f.rescan() // finds no room
+	go f.awaitScan()
+	_, known := f.Libraries.Known(&m.Mapping)
+	qt.Check(t, qt.IsFalse(known))
+	close(read)
+	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return !f.Scanning() })))
+	_, known = f.Libraries.Known(&m.Mapping)
+	qt.Check(t, qt.IsTrue(known))
+}

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -99,12 +98,12 @@ type Finder struct {
 	waiting  host.WaitingMappings
 	dropped  chan struct{}   // gets something when mappings may be unknown
 	closing  context.Context // done when tracing ends
-	scanning atomic.Bool
+	scanned  chan struct{}   // closed when the libraries that were mapped at the start are read
 }
 
 // New returns a Finder. Close waits for its work once closing is done.
 func New(closing context.Context, o Options) *Finder {
-	return &Finder{Options: o, dropped: make(chan struct{}, 1), closing: closing}
+	return &Finder{Options: o, dropped: make(chan struct{}, 1), scanned: make(chan struct{}), closing: closing}
 }
 
 // warn warns about no user's process or file.

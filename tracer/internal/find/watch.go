@@ -42,6 +42,10 @@ const againAfter = time.Second
 // again tries again to handle mappings whose records the kernel dropped, and libraries that could
 // not be opened or had no room. It takes at most a tenth of the time.
 func (f *Finder) again() {
+	select {
+	case <-f.closing.Done():
+	case <-f.scanned: // which does the same
+	}
 	for wait := time.Duration(0); ; {
 		select {
 		case <-f.closing.Done():
@@ -102,7 +106,7 @@ func (f *Finder) rescan() {
 		if errors.Is(err, host.ErrNoAnswer) {
 			f.rescanSoon()
 		}
-		for _, m := range list {
+		for _, m := range f.knownFirst(list) {
 			f.discoverSoon(m)
 		}
 	}
@@ -121,6 +125,10 @@ func (f *Finder) existing(pid int) (list []host.NewMapping, err error) {
 // scanPatience is how long the start waits for libraries that are already mapped, and scanLimit how long those wait who
 // want existing buffers: on a busy host it takes longer, and files of a tenant may not answer.
 const scanPatience, scanLimit = 5 * time.Second, 20 * time.Second
+
+// maxScans bounds how often the start reads the mappings again for which there was no room, or that could not be read: a
+// process may never answer.
+const maxScans = 8
 
 // scan attaches to libraries that are already mapped, by the given processes or by all.
 func (f *Finder) scan(pids []int) error {
@@ -153,26 +161,44 @@ func (f *Finder) scan(pids []int) error {
 
 // awaitScan waits for the start's part of a scan. Scanning tells of the rest.
 func (f *Finder) awaitScan() {
-	f.scanning.Store(true)
-	done := make(chan struct{})
 	go func() {
-		defer close(done)
-		until := time.Now().Add(scanLimit)
-		// first for the libraries, then for the files beside them: see besides
-		if !f.queues.Wait(scanLimit) || !f.queues.Wait(time.Until(until)) {
-			f.warn(fmt.Sprintf("the libraries of some processes were not read in %.0f s: the host is busy, or their files do not answer; "+
-				"existing buffers of these may be missing", scanLimit.Seconds()))
-		}
-		f.scanning.Store(false)
+		defer close(f.scanned)
+		f.finishScan()
 	}()
 	select {
-	case <-done:
+	case <-f.scanned:
 	case <-time.After(scanPatience):
 	}
 }
 
+// finishScan waits until the libraries that were mapped at the start are read.
+func (f *Finder) finishScan() {
+	until := time.Now().Add(scanLimit)
+	for range maxScans {
+		// first for the libraries, then for the files beside them: see besides
+		if !f.queues.Wait(time.Until(until)) || !f.queues.Wait(time.Until(until)) {
+			f.warn(fmt.Sprintf("the libraries of some processes were not read in %.0f s: the host is busy, or their files do not answer; "+
+				"existing buffers of these may be missing", scanLimit.Seconds()))
+			return
+		}
+		select {
+		case <-f.dropped:
+			f.rescan()
+		default:
+			return
+		}
+	}
+}
+
 // Scanning reports whether libraries that were mapped at the start are still being read.
-func (f *Finder) Scanning() bool { return f.scanning.Load() }
+func (f *Finder) Scanning() bool {
+	select {
+	case <-f.scanned:
+		return false
+	default:
+		return true
+	}
+}
 
 // mapped handles new mappings that the kernel reports.
 func (f *Finder) mapped(list []host.NewMapping) {
