@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -17,6 +20,7 @@ import (
 // to a program and back is not in it.
 type bpfTime struct {
 	name, exe string
+	flags     []string
 	// for a pair: the time, and how many programs it enters
 	ns, entered []float64
 	lost        uint64
@@ -29,19 +33,32 @@ const shorter = 10
 // bpfTimes measures and prints BPF's own time for a pair, with this build and in turn with the other one,
 // without some features. It differs less from turn to turn than the time of the traced program. The
 // kernel's statistics cost time in each program, so these rounds are none of what tracing adds.
-func (b *bench) bpfTimes(p *program, without string) ([]*bpfTime, error) {
-	times := []*bpfTime{{name: "ttmem attach"}}
+//
+// It returns the times of both builds for the same work, beside nil without the other one: with flags for what the other
+// build may not do, such as --no-uses.
+func (b *bench) bpfTimes(p *program, without string, flags ...string) (own, beside *bpfTime, err error) {
+	own = &bpfTime{name: strings.Join(append([]string{"ttmem attach"}, flags...), " "), flags: flags}
+	times := []*bpfTime{own}
+	if flags != nil {
+		times = append(times, &bpfTime{name: "ttmem attach"})
+	}
 	if b.beside != "" {
-		times = append(times, &bpfTime{name: "ttmem attach, -beside", exe: b.beside})
+		help, err := exec.Command(b.beside, "attach", "--help").Output()
+		if err != nil {
+			return nil, nil, fmt.Errorf("-beside: %w", err)
+		}
+		known := slices.DeleteFunc(slices.Clone(flags), func(flag string) bool { return !bytes.Contains(help, []byte(flag)) })
+		beside = &bpfTime{name: strings.Join(append([]string{"-beside attach"}, known...), " "), exe: b.beside, flags: known}
+		times = append(times, beside)
 	}
 	for i := range b.rounds {
 		if err := b.waitAlone(p); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, t := range times {
 			progress("BPF's own time, %d of %d: %s", i+1, b.rounds, t.name)
 			if err := b.countBPF(p, t, without); err != nil {
-				return nil, fmt.Errorf("BPF's own time: %s: %w", t.name, err)
+				return nil, nil, fmt.Errorf("BPF's own time: %s: %w", t.name, err)
 			}
 		}
 	}
@@ -54,7 +71,7 @@ func (b *bench) bpfTimes(p *program, without string) ([]*bpfTime, error) {
 	for _, t := range times {
 		b.printf("%-44s %9.0f %11.0f %9.2f %9d\n", t.name, t.best(), median(t.ns), median(t.entered), t.lost)
 	}
-	return times, nil
+	return own, beside, nil
 }
 
 // best is the least time for a pair, in ns.
@@ -68,7 +85,7 @@ func (b *bench) countBPF(p *program, t *bpfTime, without string) (err error) {
 	}
 	defer counting.Close()
 	a := &attached{exe: t.exe, env: []string{kernel.WithoutVariable + "=" + without}}
-	if _, err := b.trace(a, attachArgs(p)...); err != nil {
+	if _, err := b.trace(a, attachArgs(p, t.flags...)...); err != nil {
 		return err
 	}
 	defer func() {
