@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -51,10 +52,7 @@ func TestFirstAndLast(t *testing.T) {
 			out, err = cmd.CombinedOutput()
 			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 			events = readEvents(t, file)
-			late := func(e *event.Event) bool {
-				return e.Kind == event.Lost && e.Cause == "allocated before all probes were in place"
-			}
-			if !hidden || count(events, late) == 0 {
+			if !hidden || !isLate(events) {
 				break
 			}
 			t.Logf("run %d: %s", i, out)
@@ -71,6 +69,14 @@ func TestFirstAndLast(t *testing.T) {
 		qt.Assert(t, qt.Equals(count(events, func(e *event.Event) bool { return e.Kind == event.DeviceOpen }), 1))
 		assertEnded(t, events)
 	}
+}
+
+// isLate reports whether a recording says that its program allocated before ttmem had attached to its library, of which
+// ttmem did not know before: on a busy host a program may have ended by then.
+func isLate(events []event.Event) bool {
+	return slices.ContainsFunc(events, func(e event.Event) bool {
+		return e.Kind == event.Lost && e.Cause == "allocated before all probes were in place"
+	})
 }
 
 // Killing ttmem in the middle of 100,000 events does not affect the target and leaves no
