@@ -22,6 +22,7 @@ func TestAFailureIsKept(t *testing.T) {
 	ofService, ofRun := filepath.Join(dir, "service"), filepath.Join(dir, "run")
 	s := startServer(t, "--crash-dir", ofService)
 	env := setup(t, "0.81.1", "3.10")
+	s.discover(t, env) // so that the failure has call stacks
 	under := env.Command(t.Context(), "n150", program(t, "oom.py"), "raise")
 	cmd := exec.Command(ttmem, append([]string{"run", "--no-record", "--crash-dir", ofRun, "--", under.Path}, under.Args[1:]...)...)
 	cmd.Env, cmd.Dir = append(testEnviron(under.Env, "n150", dir), "SUDO_UID=54321", "SUDO_GID=54321"), dir
