@@ -175,8 +175,8 @@ func (f *Finder) awaitScan() {
 func (f *Finder) finishScan() {
 	until := time.Now().Add(scanLimit)
 	for range maxScans {
-		// first for the libraries, then for the files beside them: see besides
-		if !f.queues.Wait(time.Until(until)) || !f.queues.Wait(time.Until(until)) {
+		read := f.queues.Wait(time.Until(until)) // of the libraries, and then of the files beside them: see besides
+		if read = read && f.queues.Wait(time.Until(until)); !read {
 			f.warn(fmt.Sprintf("the libraries of some processes were not read in %.0f s: the host is busy, or their files do not answer; "+
 				"existing buffers of these may be missing", scanLimit.Seconds()))
 			return
