@@ -134,9 +134,9 @@ func (s *scene) cgroup(controller string, limits map[string]string) (under []str
 }
 
 func littleMemory(s *scene) {
-	sizes := []int{100, 192}
+	sizes := []int{100, 224}
 	if *tracetest.Long {
-		sizes = []int{10, 30, 100, 160, 191, 192, 220, 300}
+		sizes = []int{10, 30, 100, 160, 223, 224, 300}
 	}
 	for _, mib := range sizes {
 		limit := strconv.Itoa(mib << 20)
