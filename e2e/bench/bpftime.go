@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -115,17 +114,11 @@ func (b *bench) countBPF(p *program, t *bpfTime, without string) (err error) {
 
 // bpfTimeOf returns how long the BPF programs of a process have run, and how often.
 func bpfTimeOf(pid int) (sum time.Duration, entered uint64, err error) {
-	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	programs, err := objectsOf(pid, "prog_id:") // of programs, and of links to them
 	if err != nil {
 		return 0, 0, err
 	}
-	seen := make(map[uint32]bool)
-	for _, path := range infos {
-		id, ok := objectID(path, "prog_id:") // of a program or of a link to one
-		if !ok || seen[id] {
-			continue
-		}
-		seen[id] = true
+	for _, id := range programs {
 		program, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
 		if err != nil {
 			return 0, 0, err

@@ -24,17 +24,11 @@ var tableMaps = []string{"slabs", "rules", "spaces"}
 // kernelMemory returns the memory of a process's maps: those with unwind tables and the
 // rest, largest first.
 func kernelMemory(pid int) (tables, rest []mapMemory, err error) {
-	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	maps, err := objectsOf(pid, "map_id:")
 	if err != nil {
 		return nil, nil, err
 	}
-	seen := make(map[uint32]bool)
-	for _, path := range infos {
-		id, ok := objectID(path, "map_id:")
-		if !ok || seen[id] {
-			continue
-		}
-		seen[id] = true
+	for _, id := range maps {
 		m, err := memoryOf(ebpf.MapID(id))
 		if err != nil {
 			return nil, nil, err
@@ -50,6 +44,17 @@ func kernelMemory(pid int) (tables, rest []mapMemory, err error) {
 	}
 	slices.SortFunc(rest, func(a, b mapMemory) int { return int(b.bytes) - int(a.bytes) })
 	return tables, rest, nil
+}
+
+// objectsOf returns the ids of the BPF objects that a process's file descriptors have under a name.
+func objectsOf(pid int, name string) (ids []uint32, err error) {
+	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	for _, path := range infos {
+		if id, ok := objectID(path, name); ok && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
 }
 
 // objectID returns the BPF object that a file descriptor has under a name, if it has one.

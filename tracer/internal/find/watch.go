@@ -174,7 +174,7 @@ func (f *Finder) awaitScan() {
 // finishScan waits until the libraries that were mapped at the start are read.
 func (f *Finder) finishScan() {
 	until := time.Now().Add(scanLimit)
-	for range maxScans {
+	for n := 0; n < maxScans && f.closing.Err() == nil; n++ {
 		read := f.queues.Wait(time.Until(until)) // of the libraries, and then of the files beside them: see besides
 		if read = read && f.queues.Wait(time.Until(until)); !read {
 			f.warn(fmt.Sprintf("the libraries of some processes were not read in %.0f s: the host is busy, or their files do not answer; "+
