@@ -89,7 +89,7 @@ func TestBusyHost(t *testing.T) {
 				name := fmt.Sprintf("%d.ttmem", i)
 				said, status := u.runs(t, "run", "-o", name, "--", u.env.Command(t.Context(), rig.N150).Path, program(t, "hold.py"), "8", "64")
 				qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", said))
-				sum.addOfUser(readEvents(t, filepath.Join(u.dir, name)))
+				sum.addOfUser(t, readEvents(t, filepath.Join(u.dir, name)), said)
 			})
 		}
 	})
@@ -129,12 +129,14 @@ func (s *startsOf) add(t *testing.T, file string, out []byte) {
 }
 
 // addOfUser adds the events of a user's recording, which has no counts of stacks.
-func (s *startsOf) addOfUser(events []event.Event) {
+func (s *startsOf) addOfUser(t *testing.T, events []event.Event, said string) {
 	s.Lock()
 	defer s.Unlock()
+	taken, lost := s.taken, s.lost
 	for _, e := range events {
 		switch e.Kind {
 		case event.Lost:
+			t.Logf("lost: %s", e.Cause)
 			s.lost += e.Count
 		case event.Alloc:
 			s.taken++
@@ -146,10 +148,12 @@ func (s *startsOf) addOfUser(events []event.Event) {
 				s.python++
 			}
 			if n := len(frames); n == 0 || frames[n-1].Name != "_start" {
+				t.Logf("process %d at %d: %d calls, incomplete", e.PID, e.TimeNs, n)
 				s.incomplete++
 			}
 		}
 	}
+	qt.Check(t, qt.Equals(s.taken-taken+s.lost-lost, 8), qt.Commentf("%s", said))
 }
 
 // takeProcessors runs programs of another user that want to run all the time, until the test ends.

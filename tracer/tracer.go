@@ -16,7 +16,6 @@ package tracer
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -63,6 +62,8 @@ type Tracer struct {
 	*decoder
 	finder *find.Finder
 	stop   context.CancelFunc
+	// restorePriority ends the raised priority of the whole process.
+	restorePriority func()
 	// forgetting are the goroutines that remove objects of processes that ended.
 	forgetting sync.WaitGroup
 }
@@ -76,9 +77,8 @@ func New(o Options) (_ *Tracer, err error) {
 	if o.Warn == nil {
 		o.Warn = func(int, string) {}
 	}
-	addProcessors()
 	defer fewCollections()()
-	t := &Tracer{readers: host.NewReaders()}
+	t := &Tracer{restorePriority: host.RaisePriority(), readers: host.NewReaders()}
 	defer func() {
 		if err != nil {
 			t.Close()
@@ -116,14 +116,6 @@ func New(o Options) (_ *Tracer, err error) {
 // warn warns about no user's process or file.
 func (o *Options) warn(text string) { o.Warn(host.NoUser, text) }
 
-// addProcessors lets goroutines with raised priority run while others occupy all of Go's
-// processors: one for each goroutine that reads files (Spaces), one for Run, one for marks, and
-// a quarter for the garbage collector. Each is held by a thread that a busy host may not run
-// for a while, and a goroutine that waits for it waits at that thread's priority.
-func addProcessors() {
-	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()*4/3+4))
-}
-
 // fewCollections lets the heap grow to a few times its size between collections until the function that it
 // returns is called: starting reads types and symbols, which are used until its end.
 func fewCollections() (usual func()) {
@@ -152,20 +144,8 @@ const maxBatch = 1 << 13
 
 // Run passes events to handle in order of time until the context is done, and then the rest
 // that had arrived. After each batch, and at least every pollInterval, it calls pause, so that
-// the caller can write or show the events. It runs with raised priority, so that programs that
-// occupy all processors do not delay the events of others.
-func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) (err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done) // and its thread ends
-		host.RaisePriority()
-		err = t.run(ctx, handle, pause)
-	}()
-	<-done
-	return err
-}
-
-func (t *Tracer) run(ctx context.Context, handle func(*event.Event), pause func()) error {
+// the caller can write or show the events.
+func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
 	var endNs uint64 // when the context was done
 	for {
 		wait := pollInterval
@@ -284,4 +264,5 @@ func (t *Tracer) Close() {
 	if t.objs != nil {
 		t.objs.Close()
 	}
+	t.restorePriority()
 }

@@ -137,7 +137,6 @@ func (p *Proc) onThread(read func()) {
 	case next <- read:
 	default:
 		go func() {
-			RaisePriority()
 			for again := true; again; {
 				read()
 				select {

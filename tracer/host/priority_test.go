@@ -4,10 +4,14 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
+	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 )
 
 // The service's unit has the limit that raising the priority needs without CAP_SYS_NICE.
@@ -28,6 +32,48 @@ func TestUnitAllowsRaisedPriority(t *testing.T) {
 	out, err := limited("setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all",
 		"sh", "-c", "exec renice -n "+niceness+" -p $$").CombinedOutput()
 	qt.Check(t, qt.IsNil(err), qt.Commentf("%s", out))
+}
+
+// Threads that exist are raised and those to come, until tracing ends; and one that does what can wait is not.
+func TestRaisedPriority(t *testing.T) {
+	of := func() (all []int) {
+		threads, err := os.ReadDir("/proc/self/task")
+		qt.Assert(t, qt.IsNil(err))
+		for _, thread := range threads {
+			id, _ := strconv.Atoi(thread.Name())
+			all = append(all, niceness(id))
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	highest := func(call func(func())) int {
+		done := make(chan int)
+		for range 32 { // each has a thread of its own
+			go call(func() {
+				runtime.LockOSThread()
+				time.Sleep(10 * time.Millisecond)
+				done <- niceness(unix.Gettid())
+				runtime.UnlockOSThread()
+			})
+		}
+		most := RaisedNiceness
+		for range 32 {
+			most = max(most, <-done)
+		}
+		return most
+	}
+	here := func(f func()) { f() }
+	restore := RaisePriority()
+	if niceness(unix.Gettid()) != RaisedNiceness {
+		t.Skip("needs CAP_SYS_NICE")
+	}
+	defer restore()
+	qt.Check(t, qt.DeepEquals(of(), []int{RaisedNiceness}))
+	qt.Check(t, qt.Equals(highest(here), RaisedNiceness))
+	qt.Check(t, qt.Equals(highest(WithoutPriority), 0))
+	qt.Check(t, qt.Equals(highest(here), RaisedNiceness))
+	restore()
+	qt.Check(t, qt.DeepEquals(of(), []int{0}))
 }
 
 // Without a privilege, perf's buffers need a limit that most users do not have, and that the unit

@@ -466,12 +466,47 @@ func PIDs() ([]int, error) {
 // RaisedNiceness is the niceness that RaisePriority sets, with CAP_SYS_NICE or RLIMIT_NICE.
 const RaisedNiceness = -10
 
-// RaisePriority lets the calling goroutine run before others on a busy host. Until a program's
-// library and code are known, its events are missed or incomplete, and events that are not read
-// in time are lost. The goroutine has little to do.
-func RaisePriority() {
+// RaisePriority lets this process run before others on a busy host until restore is called. Until a program's library
+// and code are known, its events are missed or incomplete, and events that are not read in time are lost. All threads
+// are raised: one that waits for a processor may hold a lock, or keep Go's garbage collector from stopping the others.
+func RaisePriority() (restore func()) {
+	was := niceness(unix.Gettid())
+	if was <= RaisedNiceness {
+		return func() {}
+	}
+	setNiceness(RaisedNiceness)
+	return func() { setNiceness(was) }
+}
+
+func niceness(thread int) int {
+	rank, _ := unix.Getpriority(unix.PRIO_PROCESS, thread) // 1 to 40; on failure 0
+	return 20 - rank
+}
+
+// setNiceness sets the niceness of all threads, as far as that is permitted. New ones have that of another one.
+func setNiceness(to int) {
+	for changed := true; changed; { // until no thread has begun meanwhile
+		changed = false
+		threads, _ := os.ReadDir("/proc/self/task")
+		for _, t := range threads {
+			id, _ := strconv.Atoi(t.Name())
+			if niceness(id) != to && unix.Setpriority(unix.PRIO_PROCESS, id, to) == nil {
+				changed = true
+			}
+		}
+	}
+}
+
+// WithoutPriority calls a function on a thread whose priority is not raised.
+func WithoutPriority(f func()) {
 	runtime.LockOSThread()
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), RaisedNiceness) // on failure it runs at normal priority
+	thread := unix.Gettid()
+	was := niceness(thread)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, thread, max(0, was))
+	f()
+	if unix.Setpriority(unix.PRIO_PROCESS, thread, was) == nil {
+		runtime.UnlockOSThread() // else the thread ends with the goroutine
+	}
 }
 
 // A ThreadTime is how long a thread ran, and how long it waited for a processor.

@@ -45,7 +45,6 @@ func (q *Queues) Do(l Lane, f func()) bool {
 }
 
 func (q *Queues) work(l Lane) {
-	RaisePriority()
 	for {
 		q.mu.Lock()
 		list := q.waiting[l]

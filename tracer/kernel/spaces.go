@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-
-	"ttmem/tracer/host"
 )
 
 // maxShowing bounds the changes of address spaces that the kernel finishes at the same time: each takes a
@@ -25,7 +23,6 @@ func (o *Objects) ShowSpace(slot uint32, m *ebpf.Map, unused func()) error {
 	done := make(chan error, 1)
 	o.showRoom <- struct{}{}
 	o.showing.Go(func() {
-		host.RaisePriority()
 		err := o.Spaces.Put(slot, m)
 		m.Close()
 		<-o.showRoom

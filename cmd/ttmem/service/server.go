@@ -83,6 +83,7 @@ type Server struct {
 	looks   *limiter
 	pasts   *limiter
 	marks   rate
+	costs   costs
 	marked  atomic.Uint64 // accepted marks
 
 	ending chan struct{} // closed at the end
@@ -191,7 +192,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", method)
 		http.Error(w, "ttmem: use "+method, http.StatusMethodNotAllowed)
 	default:
-		answer(w, r, v)
+		s.costs.during(clientOf(r.Context(), v), func() { answer(w, r, v) })
 	}
 }
 

@@ -20,7 +20,6 @@ func (f *Finder) watch() (err error) {
 		return err
 	}
 	f.working.Go(func() {
-		host.RaisePriority()
 		every := func() int {
 			if len(f.Processes) > 0 && !f.Libraries.Seen.Load() {
 				return host.CommandPollMs

@@ -61,10 +61,10 @@ func (s *codeFiles) open(pid int, maps []host.Mapping, known *spaceView) []codeM
 	opened := make(map[host.FileID]*codeFile)
 	for _, i := range unknown {
 		if id, f := maps[i].File, mappings[i].file; id.Inode != 0 {
-			opened[id] = f
 			if f != anonymous {
-				s.add(id, f)
+				f = s.add(id, f)
 			}
+			opened[id], mappings[i].file = f, f
 		}
 	}
 	for i, m := range maps {
@@ -79,10 +79,15 @@ func (s *codeFiles) open(pid int, maps []host.Mapping, known *spaceView) []codeM
 	return mappings
 }
 
-func (s *codeFiles) add(id host.FileID, f *codeFile) {
+// add adds a file that was opened, and returns it, or the same one that was opened meanwhile.
+func (s *codeFiles) add(id host.FileID, f *codeFile) *codeFile {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if other := s.byID[id].Value(); other != nil {
+		return other
+	}
 	s.byID[id] = weak.Make(f)
+	return f
 }
 
 func (s *codeFiles) openOne(pid int, m host.Mapping) *codeFile {
@@ -139,7 +144,7 @@ func (s *codeFiles) keep(file *os.File, path string) (*codeFile, error) {
 	}
 	f, err := s.read(file, path)
 	if err == nil {
-		s.add(id, f)
+		f = s.add(id, f)
 	}
 	return f, err
 }

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"ttmem/tracer/host"
 )
 
 // pace says when files may be read: not while a library is attached to, and large ones in turn.
@@ -61,7 +59,6 @@ func (p *pace) each(n int, do func(i int)) {
 	var next atomic.Int64
 	for range min(n, runtime.NumCPU()) {
 		wait.Go(func() {
-			host.RaisePriority()
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				p.await()
 				do(i)

@@ -16,7 +16,6 @@ import (
 	"weak"
 
 	"ttmem/symbolize/unwind"
-	"ttmem/tracer/host"
 )
 
 // rowsPatience is how long publishing a process's code waits for its rows. Most files take a
@@ -98,7 +97,6 @@ func (r *rowReader) begin(files []*codeFile) {
 			r.done, r.reported = make(chan struct{}), time.Now()
 		}
 		go func() {
-			host.RaisePriority()
 			r.readFiles(all)
 		}()
 	}

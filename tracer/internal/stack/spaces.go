@@ -26,17 +26,18 @@ type Spaces struct {
 	// readers read the memory and the /proc files of processes.
 	readers *host.Readers
 
-	wake chan struct{}
-	due  *time.Timer // wakes when a process may be published again
-	// cancel ends closing. stopped is closed when updates have ended.
-	cancel  context.CancelFunc
-	stopped chan struct{}
+	wake    chan struct{}
+	due     *time.Timer        // wakes when a process may be published again
+	cancel  context.CancelFunc // ends closing
+	working sync.WaitGroup
 
 	mu    sync.Mutex
 	byPID map[int]*space
-	dirty map[int]bool     // processes to publish; true: their mappings may have changed
-	ended []kernel.Program // that are to be dropped
-	slots slots
+	dirty map[int]bool // processes to publish; true: their mappings may have changed
+	// underWay are the processes that are being updated.
+	underWay map[int]bool
+	ended    []kernel.Program // that are to be dropped
+	slots    slots
 	// generation is the number of the newest view of any process.
 	generation uint32
 	// prepared are tables and preread are files that were read before a process was known to
@@ -108,8 +109,8 @@ func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
 	closing, cancel := context.WithCancel(context.Background())
 	s := &Spaces{
 		pace: &pace{closing: closing}, readers: readers, warn: warn, wake: make(chan struct{}, 1),
-		cancel: cancel, stopped: make(chan struct{}),
-		byPID: make(map[int]*space), dirty: make(map[int]bool), slots: newSlots(0), placing: make(map[int]int),
+		cancel: cancel,
+		byPID:  make(map[int]*space), dirty: make(map[int]bool), underWay: make(map[int]bool), slots: newSlots(0), placing: make(map[int]int),
 		ahead: make(map[int]*aheadLoader), expected: quota.New(maxExpected, allExpected),
 	}
 	s.files = &codeFiles{pace: s.pace, readers: readers, again: s.changedLater, large: make(chan struct{}, 1), byID: make(map[host.FileID]weak.Pointer[codeFile])}
@@ -129,7 +130,9 @@ func (s *Spaces) Start(objs *kernel.Objects) (err error) {
 	}
 	s.objs, s.inner = objs, spec.Maps["spaces"].InnerMap
 	s.slots = newSlots(int(objs.Spaces.MaxEntries()))
-	go s.work()
+	for range updaters {
+		s.working.Go(s.work)
+	}
 	return nil
 }
 
@@ -239,9 +242,7 @@ func (s *Spaces) Close() {
 	s.cancel()
 	ended := make(chan struct{})
 	go func() {
-		if s.objs != nil {
-			<-s.stopped
-		}
+		s.working.Wait()
 		s.rows.stop()
 		for s.isPlacing() {
 			time.Sleep(time.Millisecond)

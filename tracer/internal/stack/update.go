@@ -20,9 +20,11 @@ import (
 	"ttmem/tracer/kernel"
 )
 
+// updaters is how many processes are updated at the same time. A process may hold the lock of its address space
+// for a while, as when it has to wait for a processor.
+const updaters = 4
+
 func (s *Spaces) work() {
-	defer close(s.stopped)
-	host.RaisePriority()
 	for {
 		select {
 		case <-s.closing.Done():
@@ -61,7 +63,7 @@ func (s *Spaces) isSettled() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.placing) > 0 || len(s.ended) > 0 {
+	if len(s.placing) > 0 || len(s.ended) > 0 || len(s.underWay) > 0 {
 		return false
 	}
 	for _, p := range s.byPID {
@@ -75,29 +77,32 @@ func (s *Spaces) isSettled() bool {
 
 // updateOne publishes the changes of one process; false if there are none.
 func (s *Spaces) updateOne() bool {
-	s.updating.Lock()
-	defer s.updating.Unlock()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	s.mu.Lock()
 	if len(s.ended) > 0 {
 		ended := s.ended[0]
 		s.ended = s.ended[1:]
 		s.mu.Unlock()
+		s.updating.Lock()
+		defer s.updating.Unlock()
 		s.forget(ended.PID, func(p kernel.Program) bool { return p == ended })
 		return true
 	}
 	pid, any := s.next()
+	if !any {
+		s.mu.Unlock()
+		return false
+	}
 	changed := s.dirty[pid]
 	delete(s.dirty, pid)
+	s.underWay[pid] = true
 	s.mu.Unlock()
-	if any {
-		began, before := time.Now(), host.TimeOfThread()
-		if s.update(pid, changed) { // else it counts as a silence of the process: see host.Proc
-			s.charge(pid, undelayed(time.Since(began), before, host.TimeOfThread()))
-		}
-	}
-	return any
+	s.wakeUp() // for another process
+
+	s.update(pid, changed)
+	s.mu.Lock()
+	delete(s.underWay, pid)
+	s.mu.Unlock()
+	return true
 }
 
 const (
@@ -125,6 +130,9 @@ func (s *Spaces) next() (pid int, any bool) {
 	least := updateBurst
 	wait := time.Duration(-1)
 	for other := range s.dirty {
+		if s.underWay[other] {
+			continue
+		}
 		took := s.byPID[other].debt()
 		if took < least {
 			pid, any, least = other, true, took
@@ -155,18 +163,28 @@ func (s *Spaces) charge(pid int, took time.Duration) {
 	}
 }
 
-// update publishes a process's code to the kernel; s.updating is held. changed is true if its
-// mappings may have changed. It returns false if the process did not answer.
-func (s *Spaces) update(pid int, changed bool) bool {
-	err := s.updateSpace(pid, changed)
+// update publishes a process's code to the kernel. changed is true if its mappings may have changed.
+func (s *Spaces) update(pid int, changed bool) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began, before := time.Now(), host.TimeOfThread()
+	read, err := s.read(pid)
+	took := time.Since(began)
+	if err == nil {
+		s.updating.Lock() // the time of other processes
+		began = time.Now()
+		err = s.updateSpace(read, changed)
+		took += time.Since(began)
+		s.updating.Unlock()
+	}
 	switch {
-	case errors.Is(err, host.ErrNoAnswer):
+	case errors.Is(err, host.ErrNoAnswer): // it counts as a silence of the process: see host.Proc
 		s.changedLater(pid)
-		return false
+		return
 	case err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) && !host.Ended(pid):
 		s.warnOf(pid, err)
 	}
-	return true
+	s.charge(pid, undelayed(took, before, host.TimeOfThread()))
 }
 
 // warnOf warns, once, that a process could not be published.
@@ -197,35 +215,51 @@ func (s *Spaces) changedLater(pid int) {
 // retryAfter is the time until data of a process that did not answer are read again.
 const retryAfter = time.Second / 5
 
-func (s *Spaces) updateSpace(pid int, changed bool) error {
+// A spaceRead is what was read of a program's address space.
+type spaceRead struct {
+	kernel.Program
+	mappings []codeMapping
+	unloaded uint64 // the count of Unloading before
+}
+
+// read reads a process's address space. It waits for no other process.
+func (s *Spaces) read(pid int) (r spaceRead, err error) {
 	var listed bpf.KernelProcess
 	if err := s.objs.Processes.Lookup(uint32(pid), &listed); errors.Is(err, ebpf.ErrKeyNotExist) {
-		return unix.ESRCH
+		return r, unix.ESRCH
 	} else if err != nil {
-		return err
+		return r, err
 	}
-	program := kernel.Program{PID: pid, ExecID: listed.ExecId}
-	s.forget(pid, func(p kernel.Program) bool { return p != program })
-	var unloaded uint64 // the count when its mappings are read
-	_ = s.objs.Unloading.Lookup(uint32(pid), &unloaded)
+	r.Program = kernel.Program{PID: pid, ExecID: listed.ExecId}
+	_ = s.objs.Unloading.Lookup(uint32(pid), &r.unloaded)
 	code, err := s.readers.CodeMappings(pid)
 	if err != nil {
-		return err
+		return r, err
 	}
-	if len(code) == 0 {
+	var published *spaceView
+	s.mu.Lock()
+	if p := s.byPID[pid]; p != nil && p.program == r.Program {
+		published = p.newest
+	}
+	s.mu.Unlock()
+	r.mappings = s.files.open(pid, code, published)
+	return r, nil
+}
+
+// updateSpace publishes what was read; s.updating is held.
+func (s *Spaces) updateSpace(r spaceRead, changed bool) error {
+	pid, mappings := r.PID, r.mappings
+	s.forget(pid, func(p kernel.Program) bool { return p != r.Program })
+	if len(mappings) == 0 {
 		return nil // it has ended
 	}
+	user := host.RealUser(pid)
 	s.mu.Lock()
 	p := s.byPID[pid]
 	s.mu.Unlock()
-	var published *spaceView
-	if p != nil {
-		published = p.newest
-	}
-	mappings := s.files.open(pid, code, published)
-	user := host.RealUser(pid)
 	if p == nil {
-		if p, err = s.add(program, user); err != nil {
+		var err error
+		if p, err = s.add(r.Program, user); err != nil {
 			return err
 		}
 	}
@@ -261,7 +295,7 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 	} else if err := s.show(pid, p, mappings, used); err != nil {
 		return err
 	}
-	s.resumeStacks(pid, unloaded)
+	s.resumeStacks(pid, r.unloaded)
 	return refusal
 }
 
