@@ -36,6 +36,7 @@ type Spaces struct {
 	dirty map[int]bool // processes to publish; true: their mappings may have changed
 	// underWay are the processes that are being updated.
 	underWay map[int]bool
+	later    sync.Map         // processes that are updated again soon
 	ended    []kernel.Program // that are to be dropped
 	slots    slots
 	// generation is the number of the newest view of any process.

@@ -207,9 +207,15 @@ func (s *Spaces) warnOf(pid int, err error) {
 	s.warn(fmt.Sprintf("process %d: %s: %v", pid, lack, err))
 }
 
-// changedLater schedules another update of a process whose mappings could not be read now.
+// changedLater schedules another update of a process whose mappings could not be read now, unless one is scheduled:
+// every further change would add one for as long as the process does not answer.
 func (s *Spaces) changedLater(pid int) {
-	time.AfterFunc(retryAfter, func() { s.Changed(pid) })
+	if _, scheduled := s.later.LoadOrStore(pid, nil); !scheduled {
+		time.AfterFunc(retryAfter, func() {
+			s.later.Delete(pid)
+			s.Changed(pid)
+		})
+	}
 }
 
 // retryAfter is the time until data of a process that did not answer are read again.

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-quicktest/qt"
@@ -29,6 +30,28 @@ func TestUpdatesAreShared(t *testing.T) {
 	qt.Check(t, qt.IsFalse(any))
 	s.charge(2, updateBurst)
 	qt.Check(t, qt.IsTrue(s.byPID[2].debt() > updateBurst))
+}
+
+// Changes of a process that does not answer schedule one more update, however many there are.
+func TestOneUpdateLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSpaces(new(host.Readers), func(string) {})
+		defer s.due.Stop()
+		s.changedLater(1)
+		time.Sleep(retryAfter / 2)
+		s.changedLater(1)
+		time.Sleep(retryAfter / 2)
+		synctest.Wait()
+		qt.Check(t, qt.IsTrue(s.dirty[1]))
+		delete(s.dirty, 1)
+		time.Sleep(retryAfter)
+		synctest.Wait()
+		qt.Check(t, qt.HasLen(s.dirty, 0))
+		s.changedLater(1)
+		time.Sleep(retryAfter)
+		synctest.Wait()
+		qt.Check(t, qt.IsTrue(s.dirty[1]))
+	})
 }
 
 // On a busy host an update takes longer, and costs its process no more.
