@@ -42,8 +42,6 @@ func (s *Spaces) Prepare(paths []string) {
 			mappings[i].file = f
 		}
 	})
-	s.updating.Lock()
-	defer s.updating.Unlock()
 	tables, _, err := s.rows.tables.of(mappings, false)
 	if err != nil {
 		s.warn(fmt.Sprintf("stacks may end early at first: %v", err))

@@ -34,9 +34,10 @@ type Spaces struct {
 	mu    sync.Mutex
 	byPID map[int]*space
 	dirty map[int]bool // processes to publish; true: their mappings may have changed
-	// underWay are the processes that are being updated.
+	// underWay are the processes that are being updated or dropped. What is not protected by mu, such as most of
+	// their space, belongs to the one who does that.
 	underWay map[int]bool
-	later    sync.Map         // processes that are updated again soon
+	later    sync.Map         // processes that are changed again soon
 	ended    []kernel.Program // that are to be dropped
 	slots    slots
 	// generation is the number of the newest view of any process.
@@ -45,8 +46,6 @@ type Spaces struct {
 	// map them.
 	prepared []tablesInUse
 	preread  []*codeFile
-	// updating is locked while a process's view is being built.
-	updating sync.Mutex
 	// placing counts the probes that are placed in the background, by user.
 	placing map[int]int
 	// ahead are the probes of Expect by process, and expected counts them by user.
@@ -201,7 +200,7 @@ func (s *Spaces) Forget(p kernel.Program) {
 	s.wakeUp()
 }
 
-// forget drops a process if its program is the one that drops says; s.updating is held.
+// forget drops a process if its program is the one that drops says. It is under way.
 func (s *Spaces) forget(pid int, drops func(kernel.Program) bool) {
 	s.mu.Lock()
 	s.unexpect((*aheadLoader).ended)
@@ -212,7 +211,7 @@ func (s *Spaces) forget(pid int, drops func(kernel.Program) bool) {
 	}
 }
 
-// drop drops the record of a process; s.updating is held. What the kernel may use is released in the
+// drop drops the record of a process that is under way. What the kernel may use is released in the
 // background.
 func (s *Spaces) drop(pid int, p *space) {
 	s.mu.Lock()

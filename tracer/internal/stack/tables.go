@@ -33,6 +33,8 @@ type unwindTables struct {
 	outer *ebpf.Map
 	inner *ebpf.MapSpec
 
+	choosing sync.Mutex // files are said to be unread by one at a time: another may be about to use their tables
+
 	growing sync.Mutex
 	slabs   []*ebpf.Map
 
@@ -304,6 +306,8 @@ func (t *unwindTables) releaseAll(used tablesInUse) {
 // released, and the files whose rows have to be read first. With retry, these include files
 // whose tables did not fit before.
 func (t *unwindTables) of(mappings []codeMapping, retry bool) (used tablesInUse, unread []*codeFile, err error) {
+	t.choosing.Lock()
+	defer t.choosing.Unlock()
 	used = make(tablesInUse)
 	seen := make(map[*codeFile]bool)
 	for _, m := range mappings {

@@ -20,8 +20,8 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// updaters is how many processes are updated at the same time. A process may hold the lock of its address space
-// for a while, as when it has to wait for a processor.
+// updaters is how many processes are updated at the same time, each by one of them. A process may hold the lock of its
+// address space for a while, as when it has to wait for a processor.
 const updaters = 4
 
 func (s *Spaces) work() {
@@ -56,11 +56,12 @@ func (s *Spaces) Settle() {
 
 // isSettled reports whether nothing is to be published, and nothing that would be is under way.
 func (s *Spaces) isSettled() bool {
-	s.updating.Lock()
-	defer s.updating.Unlock()
-	if s.rows.allRead() != nil {
-		return false
-	}
+	// what is read is published when it is, and what is under way may begin to read
+	return s.isPublished() && s.rows.allRead() == nil && s.isPublished()
+}
+
+// isPublished is isSettled but for files that are being read.
+func (s *Spaces) isPublished() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.placing) > 0 || len(s.ended) > 0 || len(s.underWay) > 0 {
@@ -75,30 +76,31 @@ func (s *Spaces) isSettled() bool {
 	return !any
 }
 
-// updateOne publishes the changes of one process; false if there are none.
+// updateOne publishes the changes of one process, or drops one; false if there are none.
 func (s *Spaces) updateOne() bool {
 	s.mu.Lock()
-	if len(s.ended) > 0 {
-		ended := s.ended[0]
-		s.ended = s.ended[1:]
-		s.mu.Unlock()
-		s.updating.Lock()
-		defer s.updating.Unlock()
-		s.forget(ended.PID, func(p kernel.Program) bool { return p == ended })
-		return true
+	i := slices.IndexFunc(s.ended, func(p kernel.Program) bool { return !s.underWay[p.PID] })
+	var do func()
+	var pid int
+	if i >= 0 {
+		ended := s.ended[i]
+		s.ended = slices.Delete(s.ended, i, i+1)
+		pid, do = ended.PID, func() { s.forget(ended.PID, func(p kernel.Program) bool { return p == ended }) }
+	} else {
+		next, any := s.next()
+		if !any {
+			s.mu.Unlock()
+			return false
+		}
+		changed := s.dirty[next]
+		delete(s.dirty, next)
+		pid, do = next, func() { s.update(next, changed) }
 	}
-	pid, any := s.next()
-	if !any {
-		s.mu.Unlock()
-		return false
-	}
-	changed := s.dirty[pid]
-	delete(s.dirty, pid)
 	s.underWay[pid] = true
 	s.mu.Unlock()
 	s.wakeUp() // for another process
 
-	s.update(pid, changed)
+	do()
 	s.mu.Lock()
 	delete(s.underWay, pid)
 	s.mu.Unlock()
@@ -169,13 +171,8 @@ func (s *Spaces) update(pid int, changed bool) {
 	defer runtime.UnlockOSThread()
 	began, before := time.Now(), host.TimeOfThread()
 	read, err := s.read(pid)
-	took := time.Since(began)
 	if err == nil {
-		s.updating.Lock() // the time of other processes
-		began = time.Now()
 		err = s.updateSpace(read, changed)
-		took += time.Since(began)
-		s.updating.Unlock()
 	}
 	switch {
 	case errors.Is(err, host.ErrNoAnswer): // it counts as a silence of the process: see host.Proc
@@ -184,7 +181,7 @@ func (s *Spaces) update(pid int, changed bool) {
 	case err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) && !host.Ended(pid):
 		s.warnOf(pid, err)
 	}
-	s.charge(pid, undelayed(took, before, host.TimeOfThread()))
+	s.charge(pid, undelayed(time.Since(began), before, host.TimeOfThread()))
 }
 
 // warnOf warns, once, that a process could not be published.
@@ -228,7 +225,7 @@ type spaceRead struct {
 	unloaded uint64 // the count of Unloading before
 }
 
-// read reads a process's address space. It waits for no other process.
+// read reads a process's address space.
 func (s *Spaces) read(pid int) (r spaceRead, err error) {
 	var listed bpf.KernelProcess
 	if err := s.objs.Processes.Lookup(uint32(pid), &listed); errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -252,7 +249,7 @@ func (s *Spaces) read(pid int) (r spaceRead, err error) {
 	return r, nil
 }
 
-// updateSpace publishes what was read; s.updating is held.
+// updateSpace publishes what was read.
 func (s *Spaces) updateSpace(r spaceRead, changed bool) error {
 	pid, mappings := r.PID, r.mappings
 	s.forget(pid, func(p kernel.Program) bool { return p != r.Program })

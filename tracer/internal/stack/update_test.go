@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 )
 
 // A process whose updates take long waits for others, and then for a while.
@@ -30,6 +31,22 @@ func TestUpdatesAreShared(t *testing.T) {
 	qt.Check(t, qt.IsFalse(any))
 	s.charge(2, updateBurst)
 	qt.Check(t, qt.IsTrue(s.byPID[2].debt() > updateBurst))
+}
+
+// A process is updated or dropped by one at a time. Others do not wait for it.
+func TestOneUpdateOfAProcessAtATime(t *testing.T) {
+	s := NewSpaces(new(host.Readers), func(string) {})
+	s.dirty[1], s.underWay[1] = true, true
+	s.ended = []kernel.Program{{PID: 1}}
+	qt.Check(t, qt.IsFalse(s.updateOne()))
+	s.ended = append(s.ended, kernel.Program{PID: 2})
+	qt.Check(t, qt.IsTrue(s.updateOne()))
+	qt.Check(t, qt.DeepEquals(s.ended, []kernel.Program{{PID: 1}}))
+	qt.Check(t, qt.IsFalse(s.isPublished()))
+	delete(s.underWay, 1)
+	qt.Check(t, qt.IsTrue(s.updateOne()))
+	qt.Check(t, qt.HasLen(s.ended, 0))
+	qt.Check(t, qt.HasLen(s.underWay, 0))
 }
 
 // Changes of a process that does not answer schedule one more update, however many there are.

@@ -76,24 +76,17 @@ func (i *item) address() uint64 {
 type row struct {
 	alloc.Row
 	buffer memory.Buffer
-	known  bool // it has properties of one item
 }
 
 // set makes it the row of an item.
 func (r *row) set(of *item) *alloc.Row {
-	if r.Like == nil || r.Like != of.like || r.known { // else most of it is right
-		r.Row, r.known = *of.like, false
-		if of.Allocation != nil {
-			r.buffer = *of.like.Buffer
-			r.Like, r.Buffer = of.like, &r.buffer
-		}
-	}
+	r.Row = *of.like
 	if b := of.Allocation; b != nil {
-		r.buffer.Allocation = b
+		r.buffer = *of.like.Buffer
+		r.Like, r.Buffer, r.buffer.Allocation = of.like, &r.buffer, b
 		r.Address, r.BytesPerBank, r.Banks, r.SinceNs = b.Address, b.BytesPerBank, uint64(b.Banks), b.SinceNs
 	}
 	if k := of.known; k != nil {
-		r.known = true
 		r.buffer.Owner, r.Owner, r.LastUse, r.Runs = k.owner, k.owner, k.lastUse, k.runs
 	}
 	return &r.Row
