@@ -114,7 +114,9 @@ func traceRunIn(t *testing.T, dir string, env *rig.Env, board rig.Board, args ..
 	defer cancel()
 	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "-o", file, "--"}, under.Args...)...)
 	cmd.Args[4+1] = under.Path
-	cmd.Env = append(testEnviron(under.Env, board, dir), "TTMEM_LOG="+strings.Join([]string{ttmem, "log", file, "--json"}, " "))
+	cmd.Env = append(testEnviron(under.Env, board, dir), "TTMEM_LOG="+strings.Join([]string{ttmem, "log", file, "--json"}, " "),
+		// run prepares for the marks of the package there, which marks.py would add too late for a busy host
+		"PYTHONPATH="+program(t, "../../python/ttmem"))
 	cmd.Dir = dir
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

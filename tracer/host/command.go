@@ -213,13 +213,20 @@ func firstBytes(path string) []byte {
 }
 
 // Beside are the files that a process may map with a tt-metal library: those installed with it, the extensions of Python,
-// and the one with which ttmem's package names moments.
+// and the one with which ttmem's package names moments. On a busy host placing its probe takes half a second, in which a
+// program would name its first ones.
 func Beside(library string) []string {
 	dir := filepath.Dir(library)
-	installed, _ := filepath.Glob(filepath.Join(dir, "*.so*"))
+	found, _ := filepath.Glob(filepath.Join(dir, "*.so*"))
 	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
-	marks, _ := filepath.Glob(filepath.Join(dir, "..", "..", "..", "ttmem", "*.so"))
-	return slices.Concat(installed, extensions, marks)
+	found = append(found, extensions...)
+	for _, packages := range append(filepath.SplitList(os.Getenv("PYTHONPATH")), filepath.Join(dir, "..", "..", "..")) {
+		marks, _ := filepath.Glob(filepath.Join(packages, "ttmem", "*.so"))
+		if filepath.IsAbs(packages) {
+			found = append(found, marks...)
+		}
+	}
+	return found
 }
 
 // neededLibraries are those that a program is linked with.

@@ -45,3 +45,18 @@ func TestLikelyLibraries(t *testing.T) {
 	check(nil, "true")
 	check(nil, "sh", "-c", "pythons x.py")
 }
+
+// TestBesideHasMarks: the library of marks is prepared for where Python will find ttmem's package.
+func TestBesideHasMarks(t *testing.T) {
+	dir := t.TempDir()
+	library := filepath.Join(dir, "venv", "ttnn", "build", "lib", "libtt_metal.so")
+	installed, other := filepath.Join(dir, "venv", "ttmem", "libttmem_mark.so"), filepath.Join(dir, "other", "ttmem", "libttmem_mark.so")
+	for _, path := range []string{library, installed, other} {
+		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, nil, 0o644)))
+	}
+	t.Setenv("PYTHONPATH", "")
+	qt.Check(t, qt.DeepEquals(Beside(library), []string{library, installed}))
+	t.Setenv("PYTHONPATH", "relative:"+filepath.Join(dir, "other"))
+	qt.Check(t, qt.DeepEquals(Beside(library), []string{library, other, installed}))
+}
