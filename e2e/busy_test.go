@@ -95,7 +95,11 @@ func TestBusyHost(t *testing.T) {
 	})
 	t.Logf("%d starts: %d stacks, %d of them with Python, %d incomplete, %d events lost",
 		starts+ofUser, sum.taken, sum.python, sum.incomplete, sum.lost)
-	qt.Check(t, qt.IsTrue(100*sum.incomplete <= sum.taken))
+	most := sum.taken / 100
+	if *busyForm != "full" {
+		most = 8 // of one start: a few starts cannot show a hundredth
+	}
+	qt.Check(t, qt.IsTrue(sum.incomplete <= most))
 	qt.Check(t, qt.Equals(sum.lost, 0))
 }
 
