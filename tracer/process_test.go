@@ -2,11 +2,19 @@ package tracer
 
 import (
 	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/internal/find"
 	"ttmem/tracer/kernel"
 )
@@ -28,6 +36,37 @@ func TestSweepEndsProcess(t *testing.T) {
 	qt.Check(t, qt.Equals(d.queue.events[0].ExitStatus, event.UnknownStatus))
 	d.sweep(3)
 	qt.Check(t, qt.HasLen(d.queue.events, 1))
+}
+
+// Go's own processors may be held by threads that a busy host does not run. A goroutine with
+// raised priority, such as the one that reads new mappings, runs all the same.
+func TestUrgentGoroutinesRunBesideOthers(t *testing.T) {
+	addProcessors()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would wait for the others
+	waiting, release, err := os.Pipe()
+	qt.Assert(t, qt.IsNil(err))
+	defer waiting.Close()
+	fd := int32(waiting.Fd())
+	var others sync.WaitGroup
+	var released atomic.Int32
+	all := runtime.NumCPU() + 2 // that read files, Run and marks
+	for range all {
+		others.Go(func() {
+			runtime.LockOSThread() // the thread ends with the goroutine
+			signals := unix.Sigset_t{Val: [16]uint64{1 << (unix.SIGURG - 1)}}
+			unix.PthreadSigmask(unix.SIG_BLOCK, &signals, nil) // Go wakes threads with it
+			end := unix.PollFd{Fd: fd, Events: unix.POLLIN}
+			// raw, so that Go does not know that the thread waits
+			n, _, _ := unix.RawSyscall(unix.SYS_POLL, uintptr(unsafe.Pointer(&end)), 1, 30_000)
+			released.Add(int32(n))
+		})
+	}
+	for range 50 {
+		unix.Poll(nil, host.CommandPollMs)
+	}
+	release.Close()
+	others.Wait()
+	qt.Check(t, qt.Equals(int(released.Load()), all), qt.Commentf("the others waited for as long as they could"))
 }
 
 // A record of a library shows that a process maps it, even if the process ended before its

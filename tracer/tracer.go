@@ -16,6 +16,7 @@ package tracer
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -77,6 +78,7 @@ func New(o Options) (_ *Tracer, err error) {
 	if o.Warn == nil {
 		o.Warn = func(int, string) {}
 	}
+	addProcessors()
 	defer fewCollections()()
 	t := &Tracer{restorePriority: host.RaisePriority(), readers: host.NewReaders()}
 	defer func() {
@@ -115,6 +117,14 @@ func New(o Options) (_ *Tracer, err error) {
 
 // warn warns about no user's process or file.
 func (o *Options) warn(text string) { o.Warn(host.NoUser, text) }
+
+// addProcessors lets urgent goroutines run while others occupy all of Go's processors: one for each
+// goroutine that reads files (Spaces), one for Run, one for marks, and a quarter for the garbage
+// collector. Each is held by a thread that a busy host may not run for a while: one that waits for the
+// kernel, or that answers a client at normal priority.
+func addProcessors() {
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()*4/3+4))
+}
 
 // fewCollections lets the heap grow to a few times its size between collections until the function that it
 // returns is called: starting reads types and symbols, which are used until its end.

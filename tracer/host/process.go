@@ -514,11 +514,14 @@ type ThreadTime struct{ Ran, Waited time.Duration }
 
 // TimeOfThread returns the time of the calling thread. Waited is 0 if the kernel does not count it.
 func TimeOfThread() (t ThreadTime) {
-	t.Ran = time.Duration(clock(unix.CLOCK_THREAD_CPUTIME_ID))
+	t.Ran = RanOfThread()
 	text, _ := os.ReadFile("/proc/thread-self/schedstat") // its own count of t.Ran is that of the last tick
 	_, _ = fmt.Sscan(string(text), new(int64), &t.Waited)
 	return t
 }
+
+// RanOfThread returns how long the calling thread ran.
+func RanOfThread() time.Duration { return time.Duration(clock(unix.CLOCK_THREAD_CPUTIME_ID)) }
 
 // KernelRelease returns the release of the running kernel, such as "6.12.107+deb13-amd64".
 func KernelRelease() string {

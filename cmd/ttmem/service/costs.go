@@ -2,7 +2,6 @@ package service
 
 import (
 	"runtime"
-	"sync"
 	"time"
 
 	processes "ttmem/tracer/host"
@@ -17,11 +16,7 @@ const (
 )
 
 // costs are the processor times of clients' answers.
-type costs struct {
-	mu    sync.Mutex
-	until time.Time // the end of the interval
-	by    map[client]time.Duration
-}
+type costs struct{ tally }
 
 // during calls a function that answers a client.
 func (c *costs) during(of client, answer func()) {
@@ -35,18 +30,12 @@ func (c *costs) during(of client, answer func()) {
 func (c *costs) measure(of client, answer func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before := processes.TimeOfThread().Ran
+	before := processes.RanOfThread()
+	defer func() { c.add(of, processes.RanOfThread()-before) }() // also of an answer that is given up
 	answer()
-	c.add(of, processes.TimeOfThread().Ran-before)
 }
 
 // add adds processor time of a client, and returns its time in this interval.
 func (c *costs) add(of client, took time.Duration) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now := time.Now(); now.After(c.until) {
-		c.until, c.by = now.Add(costInterval), make(map[client]time.Duration)
-	}
-	c.by[of] += took
-	return c.by[of]
+	return time.Duration(c.tally.add(of, int64(took), costInterval, time.Now()))
 }

@@ -83,3 +83,21 @@ func (l *limiter) release(c client) {
 	close(l.freed)
 	l.freed = make(chan struct{})
 }
+
+// A tally adds up what each client does in the present interval.
+type tally struct {
+	mu       sync.Mutex
+	interval int64
+	by       map[client]int64
+}
+
+// add adds what a client did, and returns its sum. Intervals have the same length at each call.
+func (t *tally) add(c client, n int64, length time.Duration, now time.Time) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := now.UnixNano() / int64(length); t.by == nil || i != t.interval {
+		t.interval, t.by = i, make(map[client]int64)
+	}
+	t.by[c] += n
+	return t.by[c]
+}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -66,22 +65,7 @@ func CheckMark(name string) error {
 }
 
 // A rate bounds how often clients do something.
-type rate struct {
-	mu     sync.Mutex
-	second int64
-	by     map[client]int // in this second
-}
+type rate struct{ tally }
 
 // allow reports whether the client may do it once more in this second.
-func (r *rate) allow(c client, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.second != now.Unix() {
-		r.second, r.by = now.Unix(), make(map[client]int)
-	}
-	if r.by[c] >= maxMarks {
-		return false
-	}
-	r.by[c]++
-	return true
-}
+func (r *rate) allow(c client, now time.Time) bool { return r.add(c, 1, time.Second, now) <= maxMarks }

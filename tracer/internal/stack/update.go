@@ -79,22 +79,10 @@ func (s *Spaces) isPublished() bool {
 // updateOne publishes the changes of one process, or drops one; false if there are none.
 func (s *Spaces) updateOne() bool {
 	s.mu.Lock()
-	i := slices.IndexFunc(s.ended, func(p kernel.Program) bool { return !s.underWay[p.PID] })
-	var do func()
-	var pid int
-	if i >= 0 {
-		ended := s.ended[i]
-		s.ended = slices.Delete(s.ended, i, i+1)
-		pid, do = ended.PID, func() { s.forget(ended.PID, func(p kernel.Program) bool { return p == ended }) }
-	} else {
-		next, any := s.next()
-		if !any {
-			s.mu.Unlock()
-			return false
-		}
-		changed := s.dirty[next]
-		delete(s.dirty, next)
-		pid, do = next, func() { s.update(next, changed) }
+	pid, do := s.nextUpdate()
+	if do == nil {
+		s.mu.Unlock()
+		return false
 	}
 	s.underWay[pid] = true
 	s.mu.Unlock()
@@ -105,6 +93,22 @@ func (s *Spaces) updateOne() bool {
 	delete(s.underWay, pid)
 	s.mu.Unlock()
 	return true
+}
+
+// nextUpdate takes what is to be done for a process from the lists; nil if there is nothing. s.mu is held.
+func (s *Spaces) nextUpdate() (pid int, do func()) {
+	if i := slices.IndexFunc(s.ended, func(p kernel.Program) bool { return !s.underWay[p.PID] }); i >= 0 {
+		ended := s.ended[i]
+		s.ended = slices.Delete(s.ended, i, i+1)
+		return ended.PID, func() { s.forget(ended.PID, func(p kernel.Program) bool { return p == ended }) }
+	}
+	pid, any := s.next()
+	if !any {
+		return 0, nil
+	}
+	changed := s.dirty[pid]
+	delete(s.dirty, pid)
+	return pid, func() { s.update(pid, changed) }
 }
 
 const (
