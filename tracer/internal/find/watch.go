@@ -202,7 +202,11 @@ func (f *Finder) Scanning() bool {
 // mapped handles new mappings that the kernel reports.
 func (f *Finder) mapped(list []host.NewMapping) {
 	for _, m := range f.knownFirst(list) {
-		if m.PID == os.Getpid() || m.File.Inode == 0 || len(f.Processes) > 0 && !f.Kernel.Lists(m.PID) {
+		if m.PID == os.Getpid() || len(f.Processes) > 0 && !f.Kernel.Lists(m.PID) {
+			continue
+		}
+		f.Spaces.Mapped(m)
+		if m.File.Inode == 0 {
 			continue
 		}
 		f.discoverSoon(m)

@@ -69,12 +69,7 @@ func (s *codeFiles) open(pid int, maps []host.Mapping, known *spaceView) []codeM
 	}
 	for i, m := range maps {
 		to := &mappings[i]
-		if to.file == nil {
-			to.file = opened[m.File]
-		}
-		if to.file.elf != nil {
-			to.bias, _ = to.file.elf.Bias(m.Start, m.Offset)
-		}
+		*to = newCodeMapping(m, cmp.Or(to.file, opened[m.File]))
 	}
 	return mappings
 }

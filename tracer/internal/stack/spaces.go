@@ -70,6 +70,9 @@ type space struct {
 	// shownKey is the key that the newest view was published with.
 	shownKey pythonKey
 	loader   placement // on its dynamic linker
+	// made are the mappings since readNs, when those of the newest view were read.
+	made   madeCode
+	readNs uint64
 	// lacksRows is true if rows of files in the newest view were not read yet
 	lacksRows bool
 	warned    bool
@@ -93,6 +96,14 @@ type spaceView struct {
 type codeMapping struct {
 	start, end, bias uint64
 	file             *codeFile
+}
+
+func newCodeMapping(m host.Mapping, file *codeFile) codeMapping {
+	to := codeMapping{start: m.Start, end: m.End, file: file}
+	if file.elf != nil {
+		to.bias, _ = file.elf.Bias(m.Start, m.Offset)
+	}
+	return to
 }
 
 // maxViews bounds the views of a process, because stacks arrive a few milliseconds after they were

@@ -174,7 +174,11 @@ func (s *Spaces) update(pid int, changed bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began, before := time.Now(), host.TimeOfThread()
-	read, err := s.read(pid)
+	err := s.showMade(pid)
+	var read spaceRead
+	if err == nil {
+		read, err = s.read(pid)
+	}
 	if err == nil {
 		err = s.updateSpace(read, changed)
 	}
@@ -225,19 +229,17 @@ const retryAfter = time.Second / 5
 // A spaceRead is what was read of a program's address space.
 type spaceRead struct {
 	kernel.Program
+	ns       uint64 // when it began to be read
 	mappings []codeMapping
 	unloaded uint64 // the count of Unloading before
 }
 
 // read reads a process's address space.
 func (s *Spaces) read(pid int) (r spaceRead, err error) {
-	var listed bpf.KernelProcess
-	if err := s.objs.Processes.Lookup(uint32(pid), &listed); errors.Is(err, ebpf.ErrKeyNotExist) {
-		return r, unix.ESRCH
-	} else if err != nil {
+	if r.Program, err = s.program(pid); err != nil {
 		return r, err
 	}
-	r.Program = kernel.Program{PID: pid, ExecID: listed.ExecId}
+	r.ns = host.Now()
 	_ = s.objs.Unloading.Lookup(uint32(pid), &r.unloaded)
 	code, err := s.readers.CodeMappings(pid)
 	if err != nil {
@@ -251,6 +253,16 @@ func (s *Spaces) read(pid int) (r spaceRead, err error) {
 	s.mu.Unlock()
 	r.mappings = s.files.open(pid, code, published)
 	return r, nil
+}
+
+// program returns the program that a listed process runs.
+func (s *Spaces) program(pid int) (kernel.Program, error) {
+	var listed bpf.KernelProcess
+	err := s.objs.Processes.Lookup(uint32(pid), &listed)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		err = unix.ESRCH
+	}
+	return kernel.Program{PID: pid, ExecID: listed.ExecId}, err
 }
 
 // updateSpace publishes what was read.
@@ -282,6 +294,7 @@ func (s *Spaces) updateSpace(r spaceRead, changed bool) error {
 			if err := s.show(pid, p, mappings, used); err != nil {
 				return err
 			}
+			p.readNs = r.ns
 		} else {
 			s.rows.tables.releaseAll(used)
 		}
@@ -302,6 +315,7 @@ func (s *Spaces) updateSpace(r spaceRead, changed bool) error {
 	} else if err := s.show(pid, p, mappings, used); err != nil {
 		return err
 	}
+	p.readNs = r.ns
 	s.resumeStacks(pid, r.unloaded)
 	return refusal
 }
