@@ -28,7 +28,7 @@ const (
 	maxHeader     = 4 << 10
 	// Answers are made in memory; for a stream one goroutine encodes.
 	maxAnswers, maxAnswersPerUser = 32, 4
-	maxStreams, maxStreamsPerUser = 32, 4
+	maxStreams, maxStreamsPerUser = 128, 16 // a stream for each `ttmem run` of a user
 	maxLooks, maxLooksPerUser     = 32, 4
 	forRoot                       = 8 // reserved for root, of each of the three
 	// What a slow reader of the past has not read yet stays in memory.
