@@ -210,12 +210,31 @@ func (f *Finder) mapped(list []host.NewMapping) {
 			continue
 		}
 		f.discoverSoon(m)
-		if f.names(m.PID) || f.Spaces.Expects(m.PID) {
+		switch {
+		case f.names(m.PID) || f.Spaces.Expects(m.PID):
 			f.Spaces.Changed(m.PID) // at once, so that its code is known by its first event
-		} else {
+		case f.Spaces.Interprets(m.Mapping):
+			f.worker(m.PID)
+		default:
 			f.Spaces.ChangedIfKnown(m.PID)
 		}
 	}
+}
+
+// worker prepares for a process that runs Python, like others before it, if a traced process has started it: it is
+// likely to import what its parent has.
+func (f *Finder) worker(pid int) {
+	if len(f.Processes) > 0 { // it is in the kernel side's list
+		f.Spaces.Changed(pid)
+		return
+	}
+	f.soon(host.Lane{User: host.RealUser(pid)}, func() {
+		if parent := host.Parent(pid); !f.maps(parent) && !f.Spaces.Expects(parent) {
+			f.Spaces.ChangedIfKnown(pid)
+		} else if _, err := f.Kernel.AddProcess(pid, 0); err == nil {
+			f.Spaces.Changed(pid)
+		}
+	})
 }
 
 // knownFirst puts the mappings of known libraries first, and then those of files with
