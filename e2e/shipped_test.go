@@ -106,7 +106,9 @@ func TestShipped(t *testing.T) {
 			put()
 			if way.how != "alone" { // without ttnn there is nothing to run
 				run := traceRun(t, env, rig.N150, args...)
-				for tries := 2; tries > 0 && isLate(run.events); tries-- {
+				// each file is one that ttmem does not know, and it says so if a busy host lets it read that too late
+				isLate := func() bool { return isLate(run.events) || strings.Contains(run.stderr, "call stacks that end early") }
+				for tries := 2; tries > 0 && isLate(); tries-- {
 					t.Log(run.stderr)
 					put()
 					run = traceRun(t, env, rig.N150, args...)
@@ -185,7 +187,7 @@ func checkShipped(t *testing.T, run *traced, path, line, untraced string) {
 		}
 	}
 	if untraced == "" {
-		qt.Check(t, qt.Equals(held, 3))
+		qt.Check(t, qt.Equals(held, 3), qt.Commentf("%s", run.stderr))
 		qt.Check(t, qt.Equals(lost, 0))
 		return
 	}
