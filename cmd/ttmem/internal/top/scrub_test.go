@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
@@ -289,4 +290,21 @@ func TestTheLastStateOfACommandTakesNoMemoryForEachEvent(t *testing.T) {
 		live.Handle(&event.Event{Kind: event.Owner, TimeNs: of.NowNs, PID: scene.Server, BufferID: 2, Cause: "x"})
 		qt.Assert(t, qt.HasLen(live.later, 0))
 	}
+}
+
+// What a key changes while a sample is made is shown, although nothing else changes in a recording.
+func TestAKeyDuringASample(t *testing.T) {
+	s, _ := tapeStage(t, 110, 30)
+	v := &view{model: s.model, sampler: s.look}
+	first := v.sampleNow() // before the mark
+	old := first()
+	_, more := v.Update(tea.KeyPressMsg{Code: 'm', Text: "m"})
+	qt.Assert(t, qt.IsNil(more)) // one sample at a time
+	_, second := v.Update(old)
+	qt.Check(t, qt.IsFalse(s.present.Marked))
+	qt.Assert(t, qt.IsNotNil(second))
+	_, third := v.Update(second())
+	qt.Check(t, qt.IsTrue(s.present.Marked))
+	qt.Check(t, qt.IsNil(third))
+	qt.Check(t, qt.StringContains(s.text(), "GROWTH"))
 }

@@ -123,7 +123,8 @@ type view struct {
 	*sampler
 	model    *model
 	interval time.Duration
-	sampling bool
+	// sampling is true while a sample is made, and outdated if another one is to follow.
+	sampling, outdated bool
 	// sought is the moment that is being read; nil if there is none.
 	sought *memory.Point
 }
@@ -147,12 +148,13 @@ func (v *view) wait() tea.Cmd {
 }
 
 // sampleNow samples the source in the background, so that keys still work. There is one sample at
-// a time.
+// a time, and another one follows if more has changed meanwhile.
 func (v *view) sampleNow() tea.Cmd {
 	if v.sampling {
+		v.outdated = true
 		return nil
 	}
-	v.sampling = true
+	v.sampling, v.outdated = true, false
 	return func() tea.Msg { return seen{v.sample(time.Now())} }
 }
 
@@ -173,11 +175,17 @@ func (v *view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		v.model.width, v.model.height = msg.Width, msg.Height
 	case tick:
+		if v.sampling {
+			return v, v.wait()
+		}
 		return v, tea.Batch(v.sampleNow(), v.wait())
 	case seen:
 		v.sampling = false
 		v.model.show(msg.Present)
 		v.source.ShowOwners(v.model.isByOwner())
+		if v.outdated {
+			return v, v.sampleNow()
+		}
 	case read:
 		at := *v.sought
 		v.sought = nil
