@@ -147,6 +147,11 @@ func (f *Finder) PrepareCommand(pid, parent int) error {
 	if host.Parent(pid) != parent || host.RealUser(parent) != user {
 		return fmt.Errorf("process %d is none that you started", pid)
 	}
+	return f.expect(pid, user)
+}
+
+// expect prepares for a process of a user, which has as many of these as stack.Spaces.Expect allows.
+func (f *Finder) expect(pid, user int) error {
 	if err := f.Spaces.Expect(pid, user); err != nil {
 		return fmt.Errorf("preparing for process %d: %w", pid, err)
 	}

@@ -228,11 +228,13 @@ func (f *Finder) worker(pid int) {
 		f.Spaces.Changed(pid)
 		return
 	}
-	f.soon(host.Lane{User: host.RealUser(pid)}, func() {
-		if parent := host.Parent(pid); !f.maps(parent) && !f.Spaces.Expects(parent) {
-			f.Spaces.ChangedIfKnown(pid)
-		} else if _, err := f.Kernel.AddProcess(pid, 0); err == nil {
+	user := host.RealUser(pid)
+	f.soon(host.Lane{User: user}, func() {
+		parent := host.Parent(pid)
+		if (f.maps(parent) || f.Spaces.Expects(parent)) && f.expect(pid, user) == nil {
 			f.Spaces.Changed(pid)
+		} else {
+			f.Spaces.ChangedIfKnown(pid)
 		}
 	})
 }
