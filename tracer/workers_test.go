@@ -1,12 +1,10 @@
 package tracer
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -35,16 +33,11 @@ func TestWorkersArePreparedFor(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		t.Run(fmt.Sprintf("all %v", all), func(t *testing.T) {
 			tracetest.NeedsRoot(t)
-			cmd := exec.Command("sh", "-c", `read go; exec python3 -c "$1"`, "sh", startsWorkers)
-			in, err := cmd.StdinPipe()
-			qt.Assert(t, qt.IsNil(err))
-			out, err := cmd.StdoutPipe()
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.IsNil(cmd.Start()))
-			t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+			program := tracetest.Start(t, "sh", "-c", `echo ready; read go; exec python3 -c "$1"`, "sh", startsWorkers)
+			pid := program.Process.Pid
 			o := Options{Warn: func(_ int, text string) { t.Log(text) }}
 			if !all {
-				o.Processes, o.Children = []int{cmd.Process.Pid}, true
+				o.Processes, o.Children = []int{pid}, true
 			}
 			tr, err := New(o)
 			qt.Assert(t, qt.IsNil(err))
@@ -52,25 +45,25 @@ func TestWorkersArePreparedFor(t *testing.T) {
 			var running sync.WaitGroup
 			running.Go(func() { qt.Check(t, qt.IsNil(tr.Run(ctx, func(*event.Event) {}, func() {}))) })
 			t.Cleanup(func() { cancel(); running.Wait(); tr.Close() })
-			qt.Assert(t, qt.IsNil(tr.PrepareCommand(cmd.Process.Pid, os.Getpid())))
+			qt.Assert(t, qt.IsNil(tr.PrepareCommand(pid, os.Getpid())))
 
 			isKnown := func(pid int) bool {
 				var p bpf.KernelProcess
 				return tr.objs.Processes.Lookup(uint32(pid), &p) == nil && p.Space != 0
 			}
-			next := func() (pid int) {
-				_, err := io.WriteString(in, "\n")
+			next := func() int {
+				started, err := strconv.Atoi(program.Do(t, ""))
 				qt.Assert(t, qt.IsNil(err))
-				_, err = fmt.Fscan(bufio.NewReader(out), &pid)
-				qt.Assert(t, qt.IsNil(err))
-				return pid
+				return started
 			}
 			worker := next()
 			qt.Check(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return isKnown(worker) })))
 			sleeps := next()
-			qt.Check(t, qt.IsTrue(isKnown(cmd.Process.Pid)))
+			qt.Check(t, qt.IsTrue(isKnown(pid)))
 			time.Sleep(200 * time.Millisecond)
 			qt.Check(t, qt.IsFalse(isKnown(sleeps))) // no program pays for what it will not use
+			program.Tell(t, "")                      // it ends that one
+			qt.Check(t, qt.IsNil(program.Wait()))
 		})
 	}
 }

@@ -1,9 +1,7 @@
 package stack
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"os/exec"
 	"strings"
 	"testing"
@@ -11,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/host"
 )
 
@@ -25,27 +24,15 @@ func TestCodeIsShownBeforeMappingsAreRead(t *testing.T) {
 			files = append(files, m.Path)
 		}
 	}
-	cmd := exec.Command("python3", "-c", "import sys; print(flush=True); input(); "+imports+"; print(flush=True); input()")
-	in, err := cmd.StdinPipe()
-	qt.Assert(t, qt.IsNil(err))
-	out, err := cmd.StdoutPipe()
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(cmd.Start()))
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	pid, said := cmd.Process.Pid, bufio.NewReader(out)
-	_, err = said.ReadString('\n')
-	qt.Assert(t, qt.IsNil(err))
-
+	program := tracetest.Start(t, "python3", "-c", "print('ready', flush=True); input(); "+imports+"; print('imported', flush=True); input()")
+	pid := program.Process.Pid
 	tr := knowing(t, nil, pid)
 	tr.Prepare(files)
 	p := tr.byPID[pid]
 	before := len(p.newest.mappings)
 	watch, err := host.WatchMappings()
 	qt.Assert(t, qt.IsNil(err))
-	_, err = io.WriteString(in, "\n")
-	qt.Assert(t, qt.IsNil(err))
-	_, err = said.ReadString('\n')
-	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(program.Do(t, ""), "imported"))
 	read := func(list []host.NewMapping) {
 		for _, m := range list {
 			tr.Mapped(m)
