@@ -148,11 +148,12 @@ func (s *startsOf) addOfUser(t *testing.T, events []event.Event, said string) {
 			if e.Stack != nil {
 				frames = e.Stack.Frames()
 			}
-			if slices.ContainsFunc(frames, func(f event.Frame) bool { return f.Kind == event.Python && filepath.Base(f.File) == "hold.py" }) {
+			python := slices.ContainsFunc(frames, func(f event.Frame) bool { return f.Kind == event.Python && filepath.Base(f.File) == "hold.py" })
+			if python {
 				s.python++
 			}
-			if n := len(frames); n == 0 || frames[n-1].Name != "_start" {
-				t.Logf("process %d at %d: %d calls, incomplete", e.PID, e.TimeNs, n)
+			if n := len(frames); n == 0 || frames[n-1].Name != "_start" || !python {
+				t.Logf("process %d at %d: %d calls, Python %v, incomplete", e.PID, e.TimeNs, n, python)
 				s.incomplete++
 			}
 		}

@@ -230,8 +230,11 @@ func (t *Tracer) forgetObjects() {
 }
 
 // PrepareCommand prepares for the programs that a process will execute: their code is known from their first instruction
-// on. It is a child of another process, of the same user.
-func (t *Tracer) PrepareCommand(pid, parent int) error { return t.finder.PrepareCommand(pid, parent) }
+// on. It is a child of another process, of the same user. If fd is not negative, they will map a CPython that the other one
+// has open by that descriptor. It returns when that is done, or the context.
+func (t *Tracer) PrepareCommand(ctx context.Context, pid, parent, fd int) error {
+	return t.finder.PrepareCommand(ctx, pid, parent, fd)
+}
 
 // Prepare attaches to a library file before a process maps it.
 func (t *Tracer) Prepare(path string) error {

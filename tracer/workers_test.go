@@ -45,7 +45,7 @@ func TestWorkersArePreparedFor(t *testing.T) {
 			var running sync.WaitGroup
 			running.Go(func() { qt.Check(t, qt.IsNil(tr.Run(ctx, func(*event.Event) {}, func() {}))) })
 			t.Cleanup(func() { cancel(); running.Wait(); tr.Close() })
-			qt.Assert(t, qt.IsNil(tr.PrepareCommand(pid, os.Getpid())))
+			qt.Assert(t, qt.IsNil(tr.PrepareCommand(ctx, pid, os.Getpid(), -1)))
 
 			isKnown := func(pid int) bool {
 				var p bpf.KernelProcess

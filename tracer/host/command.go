@@ -146,7 +146,7 @@ func LikelyLibraries(command []string) (found []string) {
 	}
 	var roots []string
 	for _, path := range programsIn(command) {
-		found = append(found, neededLibraries(path)...)
+		found = append(found, neededLibraries(path, NamedLikeLibrary)...)
 		roots = append(roots, filepath.Dir(filepath.Dir(path)))
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			roots = append(roots, filepath.Dir(filepath.Dir(real)))
@@ -160,6 +160,23 @@ func LikelyLibraries(command []string) (found []string) {
 	}
 	add(os.Getenv("TT_METAL_HOME")) // a tree that was built
 	return found
+}
+
+// OpenPython opens the CPython that a command will probably run, a program or the library of one; nil if none is found.
+func OpenPython(command []string) *os.File {
+	for _, path := range programsIn(command) {
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil || !strings.HasPrefix(filepath.Base(real), "python") || !bytes.HasPrefix(firstBytes(real), []byte("\x7fELF")) {
+			continue
+		}
+		isPython := func(path string) bool { return strings.HasPrefix(filepath.Base(path), "libpython") }
+		for _, path := range append(neededLibraries(real, isPython), real) {
+			if file, err := Open(path); err == nil {
+				return file
+			}
+		}
+	}
+	return nil
 }
 
 // maxWords bounds the words of a command that may name a program.
@@ -229,8 +246,8 @@ func Beside(library string) []string {
 	return found
 }
 
-// neededLibraries are those that a program is linked with.
-func neededLibraries(program string) (found []string) {
+// neededLibraries are those that a program is linked with, of some names.
+func neededLibraries(program string, named func(string) bool) (found []string) {
 	e, err := symbolize.Open(program)
 	if err != nil {
 		return nil
@@ -239,7 +256,7 @@ func neededLibraries(program string) (found []string) {
 	names, folders := e.Needed()
 	folders = strings.ReplaceAll(strings.ReplaceAll(folders, "${ORIGIN}", "$ORIGIN"), "$ORIGIN", filepath.Dir(program))
 	for _, name := range names {
-		if !NamedLikeLibrary(name) {
+		if !named(name) {
 			continue
 		}
 		for _, folder := range filepath.SplitList(folders + ":" + os.Getenv("LD_LIBRARY_PATH")) {

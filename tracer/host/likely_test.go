@@ -2,10 +2,14 @@ package host
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/symbolize"
 )
 
 // TestLikelyLibraries: the libraries of an environment are found by each way in which a command names its Python.
@@ -44,6 +48,27 @@ func TestLikelyLibraries(t *testing.T) {
 	check(found, "sh", "-c", script+" x | tee y")
 	check(nil, "true")
 	check(nil, "sh", "-c", "pythons x.py")
+}
+
+// TestOpenPython: a command's CPython is its program, or the library that the program is linked with.
+func TestOpenPython(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "python3") // as pyenv has one
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755)))
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable); print(open('/proc/self/maps').read())").Output()
+	qt.Assert(t, qt.IsNil(err))
+	executable, mapped, _ := strings.Cut(string(out), "\n")
+	file := OpenPython([]string{"env", "A=b", script, executable, "-c", "print()"})
+	qt.Assert(t, qt.IsNotNil(file))
+	defer file.Close()
+	real, err := filepath.EvalSymlinks(file.Name())
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(mapped, real+"\n"))
+	elf, err := symbolize.Open(real)
+	qt.Assert(t, qt.IsNil(err))
+	defer elf.Close()
+	_, found := elf.Lookup("_PyRuntime")
+	qt.Check(t, qt.IsTrue(found))
+	qt.Check(t, qt.IsNil(OpenPython([]string{"true", script, "x.py"})))
 }
 
 // TestBesideHasMarks: the library of marks is prepared for where Python will find ttmem's package.

@@ -21,8 +21,8 @@ func TestCommandsArePreparedFor(t *testing.T) {
 			asked = fmt.Sprint(pid, fd)
 			return fails
 		},
-		PrepareCommand: func(pid, parent int) error {
-			asked = fmt.Sprint("command ", pid, parent)
+		PrepareCommand: func(_ context.Context, pid, parent, fd int) error {
+			asked = fmt.Sprint("command ", pid, parent, fd)
 			return fails
 		},
 	})
@@ -42,12 +42,14 @@ func TestCommandsArePreparedFor(t *testing.T) {
 		qt.Check(t, qt.ErrorMatches(c.PrepareFile(t.Context(), f), want))
 	}
 	fails = nil
-	qt.Check(t, qt.IsNil(c.PrepareCommand(t.Context(), 12)))
-	qt.Check(t, qt.Equals(asked, fmt.Sprint("command ", 12, os.Getpid())))
+	qt.Check(t, qt.IsNil(c.PrepareCommand(t.Context(), 12, nil)))
+	qt.Check(t, qt.Equals(asked, fmt.Sprint("command ", 12, os.Getpid(), -1)))
+	qt.Check(t, qt.IsNil(c.PrepareCommand(t.Context(), 12, f)))
+	qt.Check(t, qt.Equals(asked, fmt.Sprint("command ", 12, os.Getpid(), f.Fd())))
 	asked = ""
 	for request, want := range map[string]string{
 		"POST /v1/prepare?fd=-1": "400 Bad Request", "POST /v1/prepare?fd=9999999999": "400 Bad Request", "POST /v1/prepare": "400 Bad Request",
-		"POST /v1/prepare?pid=-1": "400 Bad Request", "POST /v1/prepare?pid=": "400 Bad Request", "POST /v1/prepare?pid=1&fd=1": "400 Bad Request",
+		"POST /v1/prepare?pid=-1": "400 Bad Request", "POST /v1/prepare?pid=": "400 Bad Request", "POST /v1/prepare?pid=1&fd=": "400 Bad Request",
 		"GET /v1/prepare?fd=1": "405 Method Not Allowed",
 	} {
 		answer := talk(t, path, request+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")

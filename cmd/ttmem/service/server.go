@@ -60,8 +60,9 @@ type Options struct {
 	// PrepareFile prepares for a file that a process has opened, and another will map. It returns when that is done, or the
 	// context. nil, as PrepareCommand then: libraries and processes are discovered when a process maps one.
 	PrepareFile func(ctx context.Context, pid, fd int) error
-	// PrepareCommand prepares for a process that has not executed its program yet, a child of another.
-	PrepareCommand func(pid, parent int) error
+	// PrepareCommand prepares for a process that has not executed its program yet, a child of another, which may have the
+	// CPython that it will run open by a descriptor. It returns when that is done, or the context.
+	PrepareCommand func(ctx context.Context, pid, parent, fd int) error
 	// Reading reports whether the existing memory of processes is still being read; nil: it never
 	// is.
 	Reading func() bool

@@ -78,7 +78,7 @@ def opened():
     def ask(i):
         with connect() as s:
             fd, pid = opens[i % len(opens)], commands[i % len(commands)]
-            for what in b"fd=%d" % fd, b"pid=%d" % pid:
+            for what in b"fd=%d" % fd, b"pid=%d" % pid, b"pid=%d&fd=%d" % (pid, fd):
                 s.sendall(b"POST /v1/prepare?%s HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n" % what)
                 s.recv(1 << 16)
 

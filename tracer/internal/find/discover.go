@@ -248,8 +248,7 @@ func (f *Finder) libraryIn(file *os.File, m host.NewMapping, user int) (*librari
 // reads the unwind rows and, if it is a library, attaches to it. It returns when that is done, or the context.
 func (f *Finder) PrepareOpened(ctx context.Context, pid, fd int) error {
 	user := host.RealUser(pid)
-	done := make(chan error, 1)
-	f.soon(host.Lane{User: user}, func() {
+	return f.inTurn(ctx, user, func() error {
 		file, path, err := f.Readers.OpenDescriptor(pid, fd)
 		if err == nil {
 			err = f.prepareOpened(file, path, pid, user)
@@ -260,8 +259,14 @@ func (f *Finder) PrepareOpened(ctx context.Context, pid, fd int) error {
 		if err == nil {
 			err = f.Spaces.ReadOpened(file, path, user)
 		}
-		done <- err
+		return err
 	})
+}
+
+// inTurn does something for a user in its turn, and returns when that is done, or the context.
+func (f *Finder) inTurn(ctx context.Context, user int, do func() error) error {
+	done := make(chan error, 1)
+	f.soon(host.Lane{User: user}, func() { done <- do() })
 	select {
 	case err := <-done:
 		return err

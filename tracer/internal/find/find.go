@@ -142,17 +142,28 @@ func (f *Finder) list() error {
 func (f *Finder) names(pid int) bool { return slices.Contains(f.Processes, pid) }
 
 // PrepareCommand prepares for the programs that a process will execute, which another one of its user has started.
-func (f *Finder) PrepareCommand(pid, parent int) error {
+// If fd is not negative, they will map a CPython that the other one has open by that descriptor. It returns when that is
+// done, or the context.
+func (f *Finder) PrepareCommand(ctx context.Context, pid, parent, fd int) error {
 	user := host.RealUser(pid)
 	if host.Parent(pid) != parent || host.RealUser(parent) != user {
 		return fmt.Errorf("process %d is none that you started", pid)
 	}
-	return f.expect(pid, user)
+	if fd < 0 {
+		return f.expect(pid, user, nil)
+	}
+	return f.inTurn(ctx, user, func() error {
+		file, path, err := f.Readers.OpenDescriptor(parent, fd)
+		if err != nil {
+			return err
+		}
+		return f.expect(pid, user, f.Spaces.PythonIn(file, path, user))
+	})
 }
 
 // expect prepares for a process of a user, which has as many of these as stack.Spaces.Expect allows.
-func (f *Finder) expect(pid, user int) error {
-	if err := f.Spaces.Expect(pid, user); err != nil {
+func (f *Finder) expect(pid, user int, python *stack.Python) error {
+	if err := f.Spaces.Expect(pid, user, python); err != nil {
 		return fmt.Errorf("preparing for process %d: %w", pid, err)
 	}
 	if f.names(pid) {

@@ -13,6 +13,7 @@ import (
 
 	"ttmem/tracer/host"
 	"ttmem/tracer/internal/libraries"
+	"ttmem/tracer/internal/stack"
 )
 
 func (f *Finder) watch() (err error) {
@@ -210,12 +211,11 @@ func (f *Finder) mapped(list []host.NewMapping) {
 			continue
 		}
 		f.discoverSoon(m)
-		switch {
-		case f.names(m.PID) || f.Spaces.Expects(m.PID):
+		if f.names(m.PID) || f.Spaces.Expects(m.PID) {
 			f.Spaces.Changed(m.PID) // at once, so that its code is known by its first event
-		case f.Spaces.Interprets(m.Mapping):
-			f.worker(m.PID)
-		default:
+		} else if python := f.Spaces.PythonAt(m.Mapping); python != nil {
+			f.worker(m.PID, python)
+		} else {
 			f.Spaces.ChangedIfKnown(m.PID)
 		}
 	}
@@ -223,7 +223,7 @@ func (f *Finder) mapped(list []host.NewMapping) {
 
 // worker prepares for a process that runs Python, like others before it, if a traced process has started it: it is
 // likely to import what its parent has.
-func (f *Finder) worker(pid int) {
+func (f *Finder) worker(pid int, python *stack.Python) {
 	if len(f.Processes) > 0 { // it is in the kernel side's list
 		f.Spaces.Changed(pid)
 		return
@@ -231,7 +231,7 @@ func (f *Finder) worker(pid int) {
 	user := host.RealUser(pid)
 	f.soon(host.Lane{User: user}, func() {
 		parent := host.Parent(pid)
-		if (f.maps(parent) || f.Spaces.Expects(parent)) && f.expect(pid, user) == nil {
+		if (f.maps(parent) || f.Spaces.Expects(parent)) && f.expect(pid, user, python) == nil {
 			f.Spaces.Changed(pid)
 		} else {
 			f.Spaces.ChangedIfKnown(pid)

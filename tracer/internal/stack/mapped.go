@@ -99,15 +99,6 @@ func (s *codeFiles) afterMade(mappings []codeMapping, made []host.NewMapping) []
 	return mappings
 }
 
-// Interprets reports whether a mapped file is a CPython that is known from another process.
-func (s *Spaces) Interprets(m host.Mapping) bool {
-	if s == nil {
-		return false
-	}
-	f := s.files.opened(m)
-	return f != nil && f.python != nil
-}
-
 // opened returns the file of a mapping if it is open, or nil.
 func (s *codeFiles) opened(m host.Mapping) *codeFile {
 	if m.File.Inode == 0 {

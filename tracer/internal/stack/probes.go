@@ -17,9 +17,9 @@ import (
 
 // A placement is a probe of a process that is being placed. Spaces.mu protects it.
 type placement struct {
-	placing bool
-	probe   io.Closer // nil: not placed
-	err     error     // of the last attempt
+	placing, placed bool
+	probe           io.Closer // nil: not placed, or placed ahead
+	err             error     // of the last attempt
 }
 
 // maxPlacing bounds the probes that are placed at the same time for a user: each takes a thread, for
@@ -31,8 +31,9 @@ const maxPlacing = 8
 func (s *Spaces) placeOnce(pid int, p *space, at *placement, m *codeMapping, addr uint64, program *ebpf.Program, cookie uint64) (placed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at.probe != nil || at.placing {
-		return at.probe != nil, nil
+	at.placed = at.placed || s.ahead[pid].has(m.file, program)
+	if at.placed || at.placing {
+		return at.placed, nil
 	}
 	if err := at.err; err != nil {
 		at.err = nil
@@ -54,7 +55,7 @@ func (s *Spaces) placeOnce(pid int, p *space, at *placement, m *codeMapping, add
 		at.placing, at.err = false, err
 		known := s.byPID[pid] == p && s.closing.Err() == nil
 		if known {
-			at.probe = probe
+			at.probe, at.placed = probe, probe != nil
 			if !s.dirty[pid] {
 				s.dirty[pid] = false // its mappings have not changed
 			}
@@ -106,12 +107,6 @@ func (s *Spaces) probeLoader(pid int, p *space, mappings []codeMapping) (ready b
 		return true, nil
 	}
 	m := &mappings[i]
-	s.mu.Lock()
-	ahead := s.ahead[pid]
-	s.mu.Unlock()
-	if ahead.probes(m.file.file) {
-		return true, nil
-	}
 	return s.placeOnce(pid, p, &p.loader, m, m.file.loader.debugState.Addr, s.objs.OnDebugState, m.file.loader.cookie())
 }
 

@@ -9,10 +9,9 @@ import (
 	"ttmem/tracer/host"
 )
 
-// findPython sets the fields with which the kernel side reads the process's CPython, if there is
-// one.
-func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.KernelPythonOffsets) {
-	var interpreter, libc *codeMapping
+// probePython returns where a process has its CPython and its C library, or nil, and reports whether the probe on the
+// former is placed, which it begins to place.
+func (s *Spaces) probePython(pid int, p *space, mappings []codeMapping) (interpreter, libc *codeMapping, ready bool) {
 	for i := range mappings {
 		m := &mappings[i]
 		switch {
@@ -25,16 +24,26 @@ func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 			s.warn(fmt.Sprintf("process %d: stacks have no Python frames: %v", pid, m.file.refused))
 		}
 	}
-	if interpreter == nil || libc == nil {
-		return
+	if interpreter == nil {
+		return nil, libc, false
 	}
-	r := interpreter.file.python
 	// report code objects that die, as others may take their addresses
-	ready, err := s.placeOnce(pid, p, &p.dealloc, interpreter, r.CodeDealloc, s.objs.OnCodeDealloc, 0)
+	ready, err := s.placeOnce(pid, p, &p.dealloc, interpreter, interpreter.file.python.CodeDealloc, s.objs.OnCodeDealloc, 0)
 	if err != nil && !p.warned {
 		p.warned = true
 		s.warn(fmt.Sprintf("process %d: stacks have no Python frames: %v", pid, err))
 	}
+	return interpreter, libc, ready
+}
+
+// findPython sets the fields with which the kernel side reads the process's CPython, if there is
+// one.
+func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.KernelPythonOffsets) {
+	interpreter, libc, ready := s.probePython(pid, p, mappings)
+	if interpreter == nil || libc == nil {
+		return
+	}
+	r := interpreter.file.python
 	key := s.readKey(pid, p, r.Runtime+interpreter.bias+r.Key)
 	if !ready {
 		key = pythonKey{} // it is published with the key once the probe is placed
@@ -114,6 +123,6 @@ func (s *Spaces) keepReading(pid int, p *space, at uint64) {
 func (s *Spaces) lacksPython(p *space, mappings []codeMapping) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return (p.dealloc.probe == nil || p.key.pythonKey != p.shownKey) &&
+	return (!p.dealloc.placed || p.key.pythonKey != p.shownKey) &&
 		slices.ContainsFunc(mappings, func(m codeMapping) bool { return m.file.python != nil })
 }

@@ -49,7 +49,7 @@ type Spaces struct {
 	// placing counts the probes that are placed in the background, by user.
 	placing map[int]int
 	// ahead are the probes of Expect by process, and expected counts them by user.
-	ahead    map[int]*aheadLoader
+	ahead    map[int]*aheadProbes
 	expected *quota.Quota
 	// removing counts what is removed in the background.
 	removing sync.WaitGroup
@@ -122,7 +122,7 @@ func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
 		pace: &pace{closing: closing}, readers: readers, warn: warn, wake: make(chan struct{}, 1),
 		cancel: cancel,
 		byPID:  make(map[int]*space), dirty: make(map[int]bool), underWay: make(map[int]bool), slots: newSlots(0), placing: make(map[int]int),
-		ahead: make(map[int]*aheadLoader), expected: quota.New(maxExpected, allExpected),
+		ahead: make(map[int]*aheadProbes), expected: quota.New(maxExpected, allExpected),
 	}
 	s.files = &codeFiles{pace: s.pace, readers: readers, again: s.changedLater, large: make(chan struct{}, 1), byID: make(map[host.FileID]weak.Pointer[codeFile])}
 	s.rows = newRowReader(s.pace, s.rowsWereRead)
@@ -214,7 +214,7 @@ func (s *Spaces) Forget(p kernel.Program) {
 // forget drops a process if its program is the one that drops says. It is under way.
 func (s *Spaces) forget(pid int, drops func(kernel.Program) bool) {
 	s.mu.Lock()
-	s.unexpect((*aheadLoader).ended)
+	s.unexpect((*aheadProbes).ended)
 	p := s.byPID[pid]
 	s.mu.Unlock()
 	if p != nil && drops(p.program) {
@@ -268,7 +268,7 @@ func (s *Spaces) Close() {
 	for _, p := range s.byPID {
 		s.removeProbes(p)
 	}
-	s.unexpect(func(*aheadLoader) bool { return true })
+	s.unexpect(func(*aheadProbes) bool { return true })
 	s.mu.Unlock()
 	s.removing.Wait()
 	if s.rows.tables != nil {

@@ -282,6 +282,7 @@ func (s *Spaces) updateSpace(r spaceRead, changed bool) error {
 			return err
 		}
 	}
+	s.probePython(pid, p, mappings) // beside the loader's
 	ready, err := s.probeLoader(pid, p, mappings)
 	if err != nil {
 		return err

@@ -187,11 +187,13 @@ func (o *Options) traceCommand() (*Tracing, error) {
 		return nil, err
 	}
 	t.command, t.begun = command, begun
+	python := host.OpenPython(o.Command)
+	defer python.Close()
 	if t.own == nil {
-		prepareBy(client, command.PID(), o.Command)
+		prepareBy(client, command.PID(), python, o.Command)
 		return t, nil
 	}
-	_ = t.own.PrepareCommand(command.PID(), os.Getpid()) // else its code is known a little later
+	_ = t.own.PrepareCommand(t.ctx, command.PID(), os.Getpid(), int(python.Fd())) // else its code is known a little later
 	for _, path := range host.LikelyLibraries(o.Command) {
 		if t.own.Prepare(path) == nil {
 			break
@@ -203,8 +205,8 @@ func (o *Options) traceCommand() (*Tracing, error) {
 // prepareBy lets a service prepare for a command and the files that it will probably map. Without that, the first process
 // on the host that maps the library is attached to late, and on a busy host the code of every one is known late: its first
 // call stacks end early.
-func prepareBy(client *service.Client, pid int, command []string) {
-	_ = client.PrepareCommand(context.Background(), pid) // an older service does not
+func prepareBy(client *service.Client, pid int, python *os.File, command []string) {
+	_ = client.PrepareCommand(context.Background(), pid, python) // an older service does not
 	seen := make(map[string]bool)
 	for _, library := range host.LikelyLibraries(command) {
 		folder := filepath.Dir(library)

@@ -5,12 +5,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/tracetest"
+	"ttmem/tracer/host"
 )
 
 // A process that executes programs after Expect is published at once, and no probe is placed on
@@ -23,9 +25,9 @@ func TestLoaderIsProbedAhead(t *testing.T) {
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	pid := cmd.Process.Pid
 	tr := knowing(t, nil)
-	qt.Assert(t, qt.IsNil(tr.Expect(pid, os.Getuid())))
+	qt.Assert(t, qt.IsNil(tr.Expect(pid, os.Getuid(), nil)))
 	qt.Check(t, qt.IsTrue(tr.Expects(pid)))
-	qt.Check(t, qt.IsNil(tr.Expect(pid, os.Getuid()))) // once is enough
+	qt.Check(t, qt.IsNil(tr.Expect(pid, os.Getuid(), nil))) // once is enough
 	qt.Check(t, qt.HasLen(tr.ahead, 1))
 	_, err = io.WriteString(in, "\n")
 	qt.Assert(t, qt.IsNil(err))
@@ -54,6 +56,33 @@ func TestLoaderIsProbedAhead(t *testing.T) {
 	qt.Check(t, qt.Equals(tr.expected.Of(os.Getuid()), 0))
 }
 
+// So is the probe on a CPython that is named.
+func TestPythonIsProbedAhead(t *testing.T) {
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	qt.Assert(t, qt.IsNil(err))
+	executable := strings.TrimSpace(string(out))
+	program := tracetest.Start(t, "sh", "-c", `echo ready; read go; exec "$0" -c "print('runs', flush=True); input()"`, executable)
+	pid := program.Process.Pid
+	tr := knowing(t, nil)
+	file := host.OpenPython([]string{executable})
+	qt.Assert(t, qt.IsNotNil(file))
+	python := tr.PythonIn(file, file.Name(), os.Getuid())
+	qt.Assert(t, qt.IsNotNil(python))
+	qt.Assert(t, qt.IsNil(tr.Expect(pid, os.Getuid(), python)))
+	qt.Assert(t, qt.Equals(program.Do(t, ""), "runs"))
+	know(tr, pid)
+	p := tr.byPID[pid]
+	qt.Check(t, qt.IsTrue(p.dealloc.placed && p.loader.placed))
+	qt.Check(t, qt.IsTrue(p.dealloc.probe == nil && p.loader.probe == nil))
+	qt.Check(t, qt.IsTrue(p.shownKey.known)) // stacks have Python frames
+	program.Tell(t, "")
+	qt.Check(t, qt.IsNil(program.Wait()))
+
+	other, err := os.Open("/proc/self/exe")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsNil(tr.PythonIn(other, other.Name(), os.Getuid())))
+}
+
 // A user has as many commands as are prepared for, and others have room all the same.
 func TestManyExpected(t *testing.T) {
 	tr := knowing(t, nil)
@@ -65,14 +94,14 @@ func TestManyExpected(t *testing.T) {
 		commands = append(commands, cmd)
 	}
 	for _, cmd := range commands[:maxExpected] {
-		qt.Assert(t, qt.IsNil(tr.Expect(cmd.Process.Pid, 7)))
+		qt.Assert(t, qt.IsNil(tr.Expect(cmd.Process.Pid, 7, nil)))
 	}
 	more := commands[maxExpected:]
-	qt.Check(t, qt.ErrorIs(tr.Expect(more[0].Process.Pid, 7), ErrManyExpected))
-	qt.Check(t, qt.IsNil(tr.Expect(more[1].Process.Pid, 8)))
+	qt.Check(t, qt.ErrorIs(tr.Expect(more[0].Process.Pid, 7, nil), ErrManyExpected))
+	qt.Check(t, qt.IsNil(tr.Expect(more[1].Process.Pid, 8, nil)))
 	commands[0].Process.Kill()
 	commands[0].Wait()
-	qt.Check(t, qt.IsNil(tr.Expect(more[0].Process.Pid, 7)))
+	qt.Check(t, qt.IsNil(tr.Expect(more[0].Process.Pid, 7, nil)))
 }
 
 // loaderOf returns where a process has its dynamic linker.
