@@ -580,6 +580,7 @@ type KernelPythonOffsets struct {
 	PthreadSpecific  uint32
 	KeySlot          uint32
 	KeyData          uint32
+	KeyAt            uint64
 	CodeType         uint64
 }
 

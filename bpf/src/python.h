@@ -154,21 +154,27 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code, 
 
 /* Returns the address of the thread's CPython thread state: pthread's slot for CPython's key. 0 if
  * the thread has none. */
-__noinline u64 find_thread_slot(const struct space *s)
+__noinline u64 find_thread_slot(struct space *s)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	u64 fs = task->thread.fsbase, block = 0;
+	u64 fs = task->thread.fsbase, block = 0, tss = 0;
+	u32 key;
 
 	if (!s || !s->python.key_slots)
 		return 0;
-	if (!read_u64(fs + s->python.pthread_specific + 8 * (s->python.key / s->python.key_slots),
-		      &block) ||
+	if (!s->python.key) {
+		if (!read_u64(s->python.key_at, &tss) || (u32)tss != 1)
+			return 0; /* its first thread has not begun to run Python */
+		s->python.key = (tss >> 32) + 1;
+	}
+	key = s->python.key - 1;
+	if (!read_u64(fs + s->python.pthread_specific + 8 * (u64)(key / s->python.key_slots), &block) ||
 	    !block)
 		return 0;
-	return block + s->python.key % s->python.key_slots * s->python.key_slot + s->python.key_data;
+	return block + key % s->python.key_slots * s->python.key_slot + s->python.key_data;
 }
 
-__noinline u64 newest_frame(struct unwinder *u, const struct space *s)
+__noinline u64 newest_frame(struct unwinder *u, struct space *s)
 {
 	u64 thread = 0, frame = 0;
 
@@ -315,7 +321,7 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 }
 
 /* Reads the Python part of the thread's stack. */
-__noinline int walk_python(struct unwinder *u, const struct space *s, u64 seed)
+__noinline int walk_python(struct unwinder *u, struct space *s, u64 seed)
 {
 	int end;
 

@@ -88,7 +88,9 @@ struct python_offsets {
 	u32 str_ascii, str_other, str_shift;
 	/* added to the offsets of the fields that all versions have in common */
 	u32 head;
-	u32 key, key_slots, pthread_specific, key_slot, key_data;
+	u32 key; /* of thread states, plus 1; 0: not known yet */
+	u32 key_slots, pthread_specific, key_slot, key_data;
+	u64 key_at; /* a struct Py_tss_t: an int, 1 once the key exists, and the key */
 	u64 code_type;
 };
 

@@ -131,7 +131,7 @@ int on_debug_state(struct pt_regs *ctx)
 }
 
 /* Walks both parts of the stack. */
-__noinline int walk(struct unwinder *u, const struct space *s, u64 ip, u64 sp, u64 bp)
+__noinline int walk(struct unwinder *u, struct space *s, u64 ip, u64 sp, u64 bp)
 {
 	u64 seed;
 

@@ -29,9 +29,11 @@ type aheadProbes struct {
 
 // aheadProbe is a probe in a file that a process is expected to map.
 type aheadProbe struct {
-	io.Closer
 	file    *codeFile
+	addr    uint64
 	program *ebpf.Program
+	cookie  uint64
+	probe   io.Closer // nil: it could not be placed
 }
 
 // A Python is a CPython that a process is expected to run.
@@ -114,23 +116,19 @@ func (s *Spaces) probeAhead(pid int, python *Python) (*aheadProbes, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &aheadProbes{pidFD: pidFD}
-	var mu sync.Mutex
-	var errs []error
-	var placing sync.WaitGroup
-	place := func(f *codeFile, at uint64, program *ebpf.Program, cookie uint64) {
-		placing.Go(func() {
-			probe, err := s.place(pid, &codeMapping{file: f}, at, program, cookie)
-			mu.Lock()
-			defer mu.Unlock()
-			if errs = append(errs, err); err == nil {
-				a.list = append(a.list, aheadProbe{probe, f, program})
-			}
-		})
-	}
-	place(linker, linker.loader.debugState.Addr, s.objs.OnDebugState, linker.loader.cookie())
+	l := linker.loader
+	a := &aheadProbes{pidFD: pidFD, list: []aheadProbe{{file: linker, addr: l.debugState.Addr, program: s.objs.OnDebugState, cookie: l.cookie()}}}
 	if python != nil {
-		place(python.file, python.file.python.CodeDealloc, s.objs.OnCodeDealloc, 0)
+		f := python.file
+		a.list = append(a.list, aheadProbe{file: f, addr: f.python.CodeDealloc, program: s.objs.OnCodeDealloc})
+	}
+	errs := make([]error, len(a.list))
+	var placing sync.WaitGroup
+	for i := range a.list {
+		placing.Go(func() {
+			p := &a.list[i]
+			p.probe, errs[i] = s.place(pid, &codeMapping{file: p.file}, p.addr, p.program, p.cookie)
+		})
 	}
 	placing.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -154,7 +152,9 @@ func (a *aheadProbes) has(file *codeFile, program *ebpf.Program) bool {
 
 func (a *aheadProbes) close() {
 	for _, p := range a.list {
-		p.Close()
+		if p.probe != nil {
+			p.probe.Close()
+		}
 	}
 	unix.Close(a.pidFD)
 }

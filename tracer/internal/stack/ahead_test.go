@@ -74,7 +74,7 @@ func TestPythonIsProbedAhead(t *testing.T) {
 	p := tr.byPID[pid]
 	qt.Check(t, qt.IsTrue(p.dealloc.placed && p.loader.placed))
 	qt.Check(t, qt.IsTrue(p.dealloc.probe == nil && p.loader.probe == nil))
-	qt.Check(t, qt.IsTrue(p.shownKey.known)) // stacks have Python frames
+	qt.Check(t, qt.IsTrue(p.showsPython)) // stacks have Python frames
 	program.Tell(t, "")
 	qt.Check(t, qt.IsNil(program.Wait()))
 

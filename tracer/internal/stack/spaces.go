@@ -66,10 +66,9 @@ type space struct {
 	listed  int         // mappings of the newest view that can be unwound
 	// dealloc is on the interpreter's function that frees code objects.
 	dealloc placement
-	key     keyRead
-	// shownKey is the key that the newest view was published with.
-	shownKey pythonKey
-	loader   placement // on its dynamic linker
+	// showsPython is true if the newest view has its CPython.
+	showsPython bool
+	loader      placement // on its dynamic linker
 	// made are the mappings since readNs, when those of the newest view were read.
 	made   madeCode
 	readNs uint64

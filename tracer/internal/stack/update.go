@@ -67,11 +67,6 @@ func (s *Spaces) isPublished() bool {
 	if len(s.placing) > 0 || len(s.ended) > 0 || len(s.underWay) > 0 {
 		return false
 	}
-	for _, p := range s.byPID {
-		if p.key.reading {
-			return false
-		}
-	}
 	_, any := s.next()
 	return !any
 }
