@@ -70,7 +70,7 @@ func TestADiscoveryIsOfAProgram(t *testing.T) {
 	d.kernel = &testKernel{ended: map[kernel.Program]bool{program(1): true, program(3): true}}
 	discover := func(execID uint64) bool {
 		return d.discovered(&find.Discovery{
-			Program: program(execID), Library: d.libraries.At(0), AtNs: 100, Start: event.Event{Kind: event.ProcessStart, PID: 7, TimeNs: 90},
+			Program: program(execID), Library: d.libraries.At(0), AtNs: 100, Description: find.Description{Start: event.Event{Kind: event.ProcessStart, PID: 7, TimeNs: 90}},
 		})
 	}
 	qt.Check(t, qt.IsTrue(discover(1)))

@@ -31,7 +31,8 @@ type process struct {
 	start                          event.Event
 	started, described, describing bool
 	commandNs                      uint64
-	sinceNs                        uint64 // no event of it is earlier
+	sinceNs                        uint64            // no event of it is earlier
+	early                          *find.Description // when it executed its program; nil: it was not read
 	// user is to whom it counts: host.RealUser; 0 until it is described.
 	user   int
 	names  map[int]readName
@@ -191,19 +192,23 @@ func (d *decoder) readIdentity(p *process, sinceNs uint64) {
 	}
 	p.describing = true
 	d.reads.files(sinceNs, math.MaxUint64, func() func() {
-		start, user := find.Describe(p.PID), host.RealUser(p.PID)
-		return func() { d.describe(p, &start, user) }
+		read := find.Describe(p.PID)
+		return func() { d.describe(p, &read) }
 	})
 }
 
 // describe sets the identity of a process, and to whom it counts. Events that wait get it, too, also if the
 // process has ended.
-func (d *decoder) describe(p *process, start *event.Event, user int) {
+func (d *decoder) describe(p *process, read *find.Description) {
 	if p.described {
 		return
 	}
 	p.described = true
-	p.user = user
+	if read.User < 0 && p.early != nil {
+		read = p.early
+	}
+	start := &read.Start
+	p.user = read.User
 	p.Sharer = host.Sharer(p.user, p.PID)
 	if p.user != start.UID {
 		start.Count = uint64(p.user)
@@ -312,6 +317,9 @@ func (d *decoder) readCommand(p *process, sinceNs uint64) {
 const commandNs = 1e9
 
 func (d *decoder) setCommand(p *process, command string) {
+	if p.start.Start.Command != "" {
+		return // it was read before its first event, too
+	}
 	if p.start.Start.Command = command; command == "" {
 		p.commandNs = d.newest + max(commandNs, d.newest-min(d.newest, p.owners.SinceNs))
 		return
@@ -322,7 +330,7 @@ func (d *decoder) setCommand(p *process, command string) {
 			e.Start.Command, waits = command, true
 		}
 	})
-	if waits {
+	if waits || !p.started {
 		return
 	}
 	again := p.startEvent()
@@ -340,7 +348,8 @@ func (d *decoder) readCommandsAgain() {
 	}
 }
 
-// exec handles the record of an exec: the process runs a program from now on.
+// exec handles the record of an exec: the process runs a program from now on. Who it is is read for a program that ends
+// before it is known to use tt-metal.
 func (d *decoder) exec(program kernel.Program, timeNs uint64) {
 	before := d.processes[program.PID]
 	if before != nil && before.ExecID >= program.ExecID {
@@ -349,9 +358,18 @@ func (d *decoder) exec(program kernel.Program, timeNs uint64) {
 	if before != nil {
 		d.end(before, event.Event{TimeNs: timeNs, ExitStatus: event.UnknownStatus})
 	}
-	if before != nil || slices.Contains(d.Processes, program.PID) || d.spaces.Expects(program.PID) {
-		d.add(program, timeNs)
+	if before == nil && !slices.Contains(d.Processes, program.PID) && !d.spaces.Expects(program.PID) {
+		return
 	}
+	p := d.add(program, timeNs)
+	d.reads.files(math.MaxUint64, math.MaxUint64, func() func() {
+		read := find.Describe(p.PID)
+		if !d.kernel.Runs(p.Program) {
+			return func() {} // it may be another process's
+		}
+		return func() { p.early = &read }
+	})
+	d.readCommand(p, math.MaxUint64)
 }
 
 // exit handles the record of the end of a process that ran a program.
@@ -451,7 +469,7 @@ func (d *decoder) discovered(f *find.Discovery) bool {
 	p.unlisted = false
 	p.library, p.mapped, p.parent = f.Library, &f.Mapping, f.Parent
 	p.Forked, p.Missed = f.Forked, f.Missed
-	d.describe(p, &f.Start, f.User)
+	d.describe(p, &f.Description)
 	p.start.Start.AttachedLate = f.Start.Started().AttachedLate
 	if f.Mapping.Existing {
 		d.attachLate(p)

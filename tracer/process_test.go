@@ -3,16 +3,19 @@ package tracer
 import (
 	"math"
 	"os"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/internal/find"
@@ -77,6 +80,32 @@ func TestShortProcess(t *testing.T) {
 	qt.Check(t, qt.IsFalse(d.libraries.Seen.Load()))
 	qt.Check(t, qt.IsNotNil(d.libraryOf(d.process(7), 0)))
 	qt.Check(t, qt.IsTrue(d.libraries.Seen.Load()))
+}
+
+// A command may end before it is known to use tt-metal: it is who it was when it executed its program.
+func TestWhoAShortCommandIs(t *testing.T) {
+	program := exec.Command("sleep", "1000")
+	qt.Assert(t, qt.IsNil(program.Start()))
+	t.Cleanup(func() { program.Process.Kill(); program.Wait() })
+	pid := program.Process.Pid
+	d := newTestDecoder()
+	d.Processes = []int{pid}
+	d.exec(kernel.Program{PID: pid, ExecID: 1}, 1)
+	p := d.processes[pid]
+	known := tracetest.Eventually(time.Minute, func() bool {
+		d.inbox.take(d, math.MaxUint64)
+		return p.early != nil
+	})
+	qt.Assert(t, qt.IsTrue(known))
+	qt.Assert(t, qt.IsNil(program.Process.Kill()))
+	_ = program.Wait()
+	d.begin(p, 2)
+	qt.Check(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool {
+		d.inbox.take(d, math.MaxUint64)
+		return p.described
+	})))
+	qt.Check(t, qt.Equals(p.start.Comm, "sleep"))
+	qt.Check(t, qt.Equals(p.user, os.Getuid()))
 }
 
 // A file beside the library that is read when its process has ended costs the process no events. A library

@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ttmem/tracer/event"
@@ -63,6 +64,8 @@ type Tracer struct {
 	*decoder
 	finder *find.Finder
 	stop   context.CancelFunc
+	// HandledNs is the time before which Run has passed on all events.
+	HandledNs atomic.Uint64
 	// restorePriority ends the raised priority of the whole process.
 	restorePriority func()
 	// forgetting are the goroutines that remove objects of processes that ended.
@@ -182,6 +185,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		untilNs := t.tick(nowNs, drained, endNs)
 		t.release(untilNs, handle)
 		pause()
+		t.HandledNs.Store(untilNs)
 		if untilNs == finished {
 			return nil
 		}
@@ -229,9 +233,8 @@ func (t *Tracer) forgetObjects() {
 	}
 }
 
-// PrepareCommand prepares for the programs that a process will execute: their code is known from their first instruction
-// on. It is a child of another process, of the same user. If fd is not negative, they will map a CPython that the other one
-// has open by that descriptor. It returns when that is done, or the context.
+// PrepareCommand prepares for the programs that a process, a child of another of the same user, will execute: their code is
+// known from the first instruction on. Unless fd is negative, they map the CPython that the other one has open by it.
 func (t *Tracer) PrepareCommand(ctx context.Context, pid, parent, fd int) error {
 	return t.finder.PrepareCommand(ctx, pid, parent, fd)
 }

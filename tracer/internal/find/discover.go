@@ -21,12 +21,12 @@ import (
 
 // Describe describes a process by its files in /proc, but without the command line, which is in the
 // memory of the process.
-func Describe(pid int) event.Event {
+func Describe(pid int) Description {
 	id := host.IdentityOf(pid)
-	return event.Event{
+	return Description{event.Event{
 		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid),
 		UID: id.UID, Start: &event.Start{Container: id.Container, Pod: id.Pod, ContainerPID: id.ContainerPID},
-	}
+	}, host.RealUser(pid)}
 }
 
 // lateNs is a grace period: an attach within this time of a library's mapping is assumed to precede
@@ -151,7 +151,7 @@ func (f *Finder) attached(l *libraries.Library, m host.NewMapping, user int, for
 	}
 	f.Spaces.Changed(m.PID)
 	found := &Discovery{
-		Program: program, Library: l, Mapping: m, AtNs: host.Now(), Start: Describe(m.PID), User: host.RealUser(m.PID),
+		Program: program, Library: l, Mapping: m, AtNs: host.Now(), Description: Describe(m.PID),
 		Parent: host.Parent(m.PID), Forked: forked, Missed: missed,
 	}
 	found.Start.TimeNs, found.Start.Start.AttachedLate = m.TimeNs, m.Existing

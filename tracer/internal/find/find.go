@@ -60,12 +60,17 @@ type Discovery struct {
 	kernel.Program
 	Library *libraries.Library
 	Mapping host.NewMapping // Existing: its memory is to be read
-	Start   event.Event     // describes the process
-	User    int             // host.RealUser
-	AtNs    uint64          // when it was found
-	Parent  int
-	Forked  bool // its parent mapped the library
-	Missed  bool // it mapped the library while it was traced, and its probes came later
+	Description
+	AtNs   uint64 // when it was found
+	Parent int
+	Forked bool // its parent mapped the library
+	Missed bool // it mapped the library while it was traced, and its probes came later
+}
+
+// A Description says who a process is.
+type Description struct {
+	Start event.Event
+	User  int // host.RealUser; -1: it had ended
 }
 
 // A Loss is a library that a program maps, or has mapped, and that is not traced.
@@ -149,16 +154,20 @@ func (f *Finder) PrepareCommand(ctx context.Context, pid, parent, fd int) error 
 	if host.Parent(pid) != parent || host.RealUser(parent) != user {
 		return fmt.Errorf("process %d is none that you started", pid)
 	}
-	if fd < 0 {
-		return f.expect(pid, user, nil)
-	}
-	return f.inTurn(ctx, user, func() error {
-		file, path, err := f.Readers.OpenDescriptor(parent, fd)
+	var python *stack.Python
+	if fd >= 0 {
+		err := f.inTurn(ctx, user, func() error {
+			file, path, err := f.Readers.OpenDescriptor(parent, fd)
+			if err == nil {
+				python = f.Spaces.PythonIn(file, path, user)
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		return f.expect(pid, user, f.Spaces.PythonIn(file, path, user))
-	})
+	}
+	return f.expect(pid, user, python)
 }
 
 // expect prepares for a process of a user, which has as many of these as stack.Spaces.Expect allows.
