@@ -163,6 +163,7 @@ func serve(o serveOptions) (err error) {
 		},
 		Owners:         t.FindOwners,
 		SearchFor:      t.SearchFor,
+		HandledNs:      t.HandledNs.Load,
 		PrepareFile:    t.PrepareOpened,
 		PrepareCommand: t.PrepareCommand,
 		Mark:           func(name string, v service.Viewer, sharer int) error { t.Mark(name, v.UID, sharer); return nil },

@@ -32,6 +32,8 @@ type Health struct {
 	// Reading is true while the existing memory of processes is still being read, so that totals
 	// are too low.
 	Reading bool `json:"reading,omitempty"`
+	// HandledNs is the time before which all events have been sent to streams.
+	HandledNs uint64 `json:"handled_ns,omitempty"`
 	// OwnersAt are the moments at which a stream may have owners searched: peaks and marks.
 	OwnersAt []string `json:"owners_at,omitempty"`
 }
@@ -47,6 +49,9 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request, v Viewer) {
 			ResidentBytes: residentBytes(), Goroutines: runtime.NumGoroutine(), Reading: s.reading(),
 		}
 		h.Processes, h.ExitedProcesses, h.LostEvents = s.hub.Counts()
+		if s.o.HandledNs != nil {
+			h.HandledNs = s.o.HandledNs()
+		}
 		if s.o.SearchFor != nil {
 			h.OwnersAt = ownersAt
 		}

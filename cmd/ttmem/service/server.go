@@ -57,6 +57,8 @@ type Options struct {
 	// SearchFor searches the owners of a user's processes at new peaks and, with marks, at marks, too, until stop is
 	// called. nil: owners are not searched then.
 	SearchFor func(uid int, marks bool) (stop func())
+	// HandledNs returns the time before which the hub has all events; nil: it is not told.
+	HandledNs func() uint64
 	// PrepareFile prepares for a file that a process has opened, and another will map. It returns when that is done, or the
 	// context. nil, as PrepareCommand then: libraries and processes are discovered when a process maps one.
 	PrepareFile func(ctx context.Context, pid, fd int) error

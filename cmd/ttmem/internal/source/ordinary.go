@@ -45,18 +45,14 @@ type ordinary struct {
 	pids     []int
 	children bool
 	known    map[int]bool // whether a process that has started is one of these
-	running  map[int]bool // of these: whether it uses tt-metal, so that its end will come
 	seen     atomic.Bool
 	reading  atomic.Bool
 }
 
 // newOrdinary begins to get events. Meanwhile owners are searched at "peaks" or "marks"; "": only when asked.
 func newOrdinary(client *service.Client, lost func(string), pids []int, children bool, ownersAt string) (*ordinary, error) {
-	s := &ordinary{client: client, lost: lost, pids: pids, children: children, known: make(map[int]bool), running: make(map[int]bool)}
+	s := &ordinary{client: client, lost: lost, pids: pids, children: children, known: make(map[int]bool)}
 	s.reading.Store(!children) // a command has no memory yet
-	for _, pid := range pids {
-		s.running[pid] = !children
-	}
 	s.asked, s.end = context.WithCancel(context.Background())
 	var err error
 	if s.stream, err = client.StreamWithOwners(s.asked, ownersAt); err != nil {
@@ -103,9 +99,7 @@ func (s *ordinary) take(e *event.Event) *event.Event {
 	switch e.Kind {
 	case event.ProcessStart:
 		s.seen.Store(true)
-		s.running[e.PID] = true
 	case event.ProcessExit:
-		delete(s.running, e.PID)
 		delete(s.known, e.PID)
 	}
 	return e
@@ -134,7 +128,10 @@ func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause fun
 	go s.read(s.asked)
 	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
-	var ended time.Time
+	// After the end, the service sends what happened before it: then quietSince is set.
+	var endNs uint64
+	var quietSince time.Time
+	ended, sent := ctx.Done(), (<-chan struct{})(nil)
 	for {
 		select {
 		case next := <-events:
@@ -144,8 +141,11 @@ func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause fun
 					return why
 				}
 				s.lost(why.Error() + "; the command goes on, and is not traced")
-				events, s.running = nil, nil
+				events = nil
 				continue
+			}
+			if next.event.TimeNs <= endNs {
+				quietSince = time.Now()
 			}
 			e := s.take(&next.event)
 			if e != nil {
@@ -154,15 +154,14 @@ func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause fun
 			if next.event.Kind == event.Checkpoint && (e == nil || e.IsInvalid()) {
 				return invalidState(s.client.Path())
 			}
+		case <-ended:
+			endNs, ended = host.Now(), nil
+			sent = s.whenSent(endNs)
+		case <-sent:
+			sent, quietSince = nil, time.Now()
 		case <-tick.C:
 			pause()
-			if ctx.Err() == nil {
-				continue
-			}
-			if ended.IsZero() {
-				ended = time.Now()
-			}
-			if s.complete(time.Since(ended)) {
+			if endNs != 0 && (events == nil || sent == nil && time.Since(quietSince) >= streamDelay) {
 				return nil
 			}
 		}
@@ -181,21 +180,27 @@ const (
 	waitingEvents = 1024
 	tickInterval  = 10 * time.Millisecond
 	readInterval  = 100 * time.Millisecond
-	// exitPatience is how long the end of a process may take to come, on a busy host.
-	exitPatience = 10 * time.Second
+	// sentPatience is how long the service may take to send what happened, on a busy host.
+	sentPatience = 10 * time.Second
 )
 
-// complete reports whether the stream has what happened before the end, some time ago.
-func (s *ordinary) complete(ago time.Duration) bool {
-	if ago < streamDelay {
-		return false
-	}
-	for pid, uses := range s.running {
-		if uses && host.Ended(pid) && ago < exitPatience {
-			return false // its last events are on their way
+// whenSent returns a channel that is closed once the service has sent all that happened before a time. An older service
+// does not tell that.
+func (s *ordinary) whenSent(ns uint64) <-chan struct{} {
+	sent := make(chan struct{})
+	ctx, stop := context.WithTimeout(s.asked, sentPatience)
+	go func() {
+		defer close(sent)
+		defer stop()
+		for ctx.Err() == nil {
+			// it refuses one who asks too often
+			if health, err := s.client.Health(ctx); err == nil && (health.HandledNs == 0 || health.HandledNs >= ns) {
+				return
+			}
+			time.Sleep(tickInterval)
 		}
-	}
-	return true
+	}()
+	return sent
 }
 
 // FindOwners searches the owners of the user's processes.
