@@ -98,7 +98,7 @@ func recordStoryOf(c storyCommand) storyRecorder {
 // storyEnviron lets an edited program import the others.
 func storyEnviron(t *testing.T, env []string, board rig.Board, dir string) []string {
 	t.Helper()
-	return append(testEnviron(env, board, dir), "PYTHONPATH="+filepath.Dir(program(t, "device.py")), "PYTHONDONTWRITEBYTECODE=1")
+	return append(testEnviron(env, board, dir), "PYTHONPATH="+filepath.Dir(program(t, "device.py"))+":"+pythonPackage, "PYTHONDONTWRITEBYTECODE=1")
 }
 
 // recordUnder runs `ttmem run` until it ends.

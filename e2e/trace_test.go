@@ -114,9 +114,7 @@ func traceRunIn(t *testing.T, dir string, env *rig.Env, board rig.Board, args ..
 	defer cancel()
 	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "-o", file, "--"}, under.Args...)...)
 	cmd.Args[4+1] = under.Path
-	cmd.Env = append(testEnviron(under.Env, board, dir), "TTMEM_LOG="+strings.Join([]string{ttmem, "log", file, "--json"}, " "),
-		// run prepares for the marks of the package there, which marks.py would add too late for a busy host
-		"PYTHONPATH="+program(t, "../../python/ttmem"))
+	cmd.Env = append(testEnviron(under.Env, board, dir), "TTMEM_LOG="+strings.Join([]string{ttmem, "log", file, "--json"}, " "))
 	cmd.Dir = dir
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -134,10 +132,17 @@ func traceRunIn(t *testing.T, dir string, env *rig.Env, board rig.Board, args ..
 	return traced{events, stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), dir, file}
 }
 
+// pythonPackage is where ttmem's Python package is. `ttmem run` prepares for its marks there, which marks.py would add too late
+// for a busy host.
+var pythonPackage, _ = filepath.Abs("../python/ttmem")
+
 func testEnviron(env []string, board rig.Board, dir string) []string {
 	rows, cols := board.MeshShape()
 	if slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "TT_METAL_SIMULATOR=") }) {
 		env = append(env, "TT_METAL_LOGS_PATH="+dir) // TestChip reads them
+	}
+	if !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "PYTHONPATH=") }) {
+		env = append(env, "PYTHONPATH="+pythonPackage)
 	}
 	return append(env, fmt.Sprintf("TTMEM_MESH=%dx%d", rows, cols),
 		"TTMEM_CHECKPOINTS="+filepath.Join(dir, "checkpoints.jsonl"), "PYTHONUNBUFFERED=1")
