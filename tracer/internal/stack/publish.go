@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -13,6 +14,9 @@ import (
 	"ttmem/bpf"
 	"ttmem/tracer/host"
 )
+
+// endPatience is how long the record of the end of a process may take to come.
+const endPatience = 10 * time.Second
 
 // show publishes a process's code with the tables that it uses, and releases tables that are no
 // longer in use.
@@ -51,7 +55,9 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables tablesIn
 		return err
 	}
 	if !s.objs.ChangeProcess(p.program, 0, p.slot) {
-		s.drop(pid, p) // it has ended or executed another program
+		// It has ended or executed another program. Its last stacks may still come, and need its views: the record of its
+		// end drops it, unless that has come before.
+		time.AfterFunc(endPatience, func() { s.Forget(p.program) })
 		return unix.ESRCH
 	}
 	p.listed = known

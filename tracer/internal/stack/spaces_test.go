@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
 	"ttmem/e2e/tracetest"
@@ -44,6 +45,28 @@ func knowing(t *testing.T, warn func(string), pids ...int) *known {
 	tr := &known{s, objs}
 	know(tr, pids...)
 	return tr
+}
+
+// A process that ends while its code is published keeps its views until the record of its end: its last stacks may come
+// before that.
+func TestViewsUntilTheEnd(t *testing.T) {
+	program := exec.Command("sleep", "1000")
+	qt.Assert(t, qt.IsNil(program.Start()))
+	t.Cleanup(func() { program.Process.Kill(); program.Wait() })
+	pid := program.Process.Pid
+	tr := knowing(t, nil, pid)
+	p := tr.byPID[pid]
+	qt.Assert(t, qt.IsTrue(p != nil && p.newest != nil))
+	generation := p.newest.generation
+	program.Process.Kill()
+	program.Wait()
+	used, _, err := tr.rows.tables.of(p.newest.mappings, false)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.ErrorIs(tr.show(pid, p, p.newest.mappings, used), unix.ESRCH))
+	qt.Check(t, qt.IsNotNil(tr.view(pid, generation)))
+	tr.Forget(p.program)
+	tr.Settle()
+	qt.Check(t, qt.IsNil(tr.view(pid, generation)))
 }
 
 func know(tr *known, pids ...int) {
