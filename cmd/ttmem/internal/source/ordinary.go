@@ -128,9 +128,10 @@ func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause fun
 	go s.read(s.asked)
 	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
-	// After the end, the service sends what happened before it: then quietSince is set.
+	// After the end, the service sends what happened before it. Then quiet counts the ticks without such an event: a
+	// clock would go on while a busy host does not run this process.
 	var endNs uint64
-	var quietSince time.Time
+	var quiet int
 	ended, sent := ctx.Done(), (<-chan struct{})(nil)
 	for {
 		select {
@@ -145,7 +146,7 @@ func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause fun
 				continue
 			}
 			if next.event.TimeNs <= endNs {
-				quietSince = time.Now()
+				quiet = 0
 			}
 			e := s.take(&next.event)
 			if e != nil {
@@ -158,10 +159,10 @@ func (s *ordinary) Run(ctx context.Context, handle func(*event.Event), pause fun
 			endNs, ended = host.Now(), nil
 			sent = s.whenSent(endNs)
 		case <-sent:
-			sent, quietSince = nil, time.Now()
+			sent, quiet = nil, 0
 		case <-tick.C:
 			pause()
-			if endNs != 0 && (events == nil || sent == nil && time.Since(quietSince) >= streamDelay) {
+			if quiet++; endNs != 0 && (events == nil || sent == nil && quiet > int(streamDelay/tickInterval)) {
 				return nil
 			}
 		}
