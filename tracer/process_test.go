@@ -3,7 +3,6 @@ package tracer
 import (
 	"math"
 	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -84,9 +83,7 @@ func TestShortProcess(t *testing.T) {
 
 // A command may end before it is known to use tt-metal: it is who it was when it executed its program.
 func TestWhoAShortCommandIs(t *testing.T) {
-	program := exec.Command("sleep", "1000")
-	qt.Assert(t, qt.IsNil(program.Start()))
-	t.Cleanup(func() { program.Process.Kill(); program.Wait() })
+	program := tracetest.Start(t, "sh", "-c", "echo ready; read end")
 	pid := program.Process.Pid
 	d := newTestDecoder()
 	d.Processes = []int{pid}
@@ -104,7 +101,7 @@ func TestWhoAShortCommandIs(t *testing.T) {
 		d.inbox.take(d, math.MaxUint64)
 		return p.described
 	})))
-	qt.Check(t, qt.Equals(p.start.Comm, "sleep"))
+	qt.Check(t, qt.Equals(p.start.Comm, "sh"))
 	qt.Check(t, qt.Equals(p.user, os.Getuid()))
 }
 

@@ -50,9 +50,7 @@ func knowing(t *testing.T, warn func(string), pids ...int) *known {
 // A process that ends while its code is published keeps its views until the record of its end: its last stacks may come
 // before that.
 func TestViewsUntilTheEnd(t *testing.T) {
-	program := exec.Command("sleep", "1000")
-	qt.Assert(t, qt.IsNil(program.Start()))
-	t.Cleanup(func() { program.Process.Kill(); program.Wait() })
+	program := tracetest.Start(t, "sh", "-c", "echo ready; read end")
 	pid := program.Process.Pid
 	tr := knowing(t, nil, pid)
 	p := tr.byPID[pid]

@@ -277,10 +277,12 @@ func (s *Spaces) updateSpace(r spaceRead, changed bool) error {
 			return err
 		}
 	}
-	s.probePython(pid, p, mappings) // beside the loader's
 	ready, err := s.probeLoader(pid, p, mappings)
 	if err != nil {
 		return err
+	}
+	if !ready {
+		s.probePython(pid, p, mappings) // at the same time; else show does it
 	}
 	used, unread, refusal := s.rows.tables.of(mappings, changed)
 	if len(unread) > 0 {

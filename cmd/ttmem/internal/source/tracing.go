@@ -187,7 +187,7 @@ func (o *Options) traceCommand() (*Tracing, error) {
 		return nil, err
 	}
 	t.command, t.begun = command, begun
-	python := host.OpenPython(o.Command)
+	python := host.OpenPython(o.Command) // if it is nil, its descriptor is -1
 	defer python.Close()
 	if t.own == nil {
 		prepareBy(client, command.PID(), python, o.Command)
