@@ -25,8 +25,15 @@ type forgottenSite struct {
 	process *processName
 }
 
+// A rank is what decides whether a forgotten call site is kept. Many are forgotten at once.
+type rank struct {
+	sharer int
+	bytes  uint64
+	at     int // its index
+}
+
 // Origin returns the user of the call site, and by what it ranks among those of the user.
-func (f forgottenSite) Origin() (sharer int, number uint64) { return f.process.sharer(), f.Bytes }
+func (r rank) Origin() (sharer int, number uint64) { return r.sharer, r.bytes }
 
 func (v *temporaries) born(b *buffer) {
 	if !b.BeforeAttach {
@@ -44,24 +51,32 @@ func (v *temporaries) died(b *buffer, ended bool) {
 // forgot takes call sites that the state forgets. It resolves the stacks that it saves: an unresolved stack
 // keeps all data about the process's code in memory.
 func (v *temporaries) forgot(sites []*callSite) {
-	all := make([]forgottenSite, 0, len(sites)+len(v.forgotten))
-	for _, c := range sites {
-		if one := c.temporaries(); one.Count > 0 {
-			all = append(all, one)
+	ranks := make([]rank, 0, len(sites)+len(v.forgotten))
+	at := func(i int) forgottenSite { // the earlier ones last: of equal ones those stay, whose stacks are resolved
+		if i < len(sites) {
+			return sites[i].temporaries()
+		}
+		return v.forgotten[i-len(sites)]
+	}
+	for i := range cap(ranks) {
+		if one := at(i); one.Count > 0 {
+			ranks = append(ranks, rank{one.process.sharer(), one.Bytes, i})
 		}
 	}
-	v.forgotten = append(all, v.forgotten...) // of equal ones those stay whose stacks are resolved
-	if len(v.forgotten) >= 2*mostForgotten {
-		slices.SortStableFunc(v.forgotten, func(a, b forgottenSite) int { return cmp.Compare(a.Bytes, b.Bytes) })
-		var dropped []forgottenSite
-		v.forgotten, dropped = newest.Shared(v.forgotten, mostForgotten)
-		for _, one := range dropped {
-			v.others.Add(one.Amount)
+	if len(ranks) >= 2*mostForgotten {
+		slices.SortStableFunc(ranks, func(a, b rank) int { return cmp.Compare(a.bytes, b.bytes) })
+		var dropped []rank
+		ranks, dropped = newest.Shared(ranks, mostForgotten)
+		for _, r := range dropped {
+			v.others.Add(at(r.at).Amount)
 		}
 	}
-	for i := range v.forgotten {
-		v.forgotten[i].Stack.Calls()
+	kept := make([]forgottenSite, len(ranks))
+	for i, r := range ranks {
+		kept[i] = at(r.at)
+		kept[i].Stack.Calls()
 	}
+	v.forgotten = kept
 }
 
 // temporaries returns the temporary allocations of a call site, over all allocators.

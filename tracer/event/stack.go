@@ -67,15 +67,30 @@ type Stack struct {
 	ID uint64
 
 	mu     sync.Mutex
-	lookup func() []*Call // nil: calls has them
+	source Source // nil: calls has them
 	calls  []*Call
 }
+
+// A Source looks up the calls of one stack, innermost first. A stack asks it once.
+type Source interface{ LookUp() []*Call }
 
 // NewStack returns a stack whose calls, innermost first, are resolved by lookup on first use;
 // without lookup it has none.
 func NewStack(id uint64, lookup func() []*Call) *Stack {
-	return &Stack{ID: id, lookup: lookup}
+	s := &Stack{ID: id}
+	if lookup != nil {
+		s.source = lookupFunc(lookup)
+	}
+	return s
 }
+
+type lookupFunc func() []*Call
+
+func (f lookupFunc) LookUp() []*Call { return f() }
+
+// Begin gives a stack that is part of its source, and has not been used, its id and the source: a tracer that is flooded
+// with stacks makes one object for each.
+func (s *Stack) Begin(id uint64, source Source) { s.ID, s.source = id, source }
 
 // StackOf returns a stack of known frames, innermost first. Equal frames have
 // equal IDs within this run of the program.
@@ -98,8 +113,8 @@ func (s *Stack) Calls() []*Call {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lookup != nil {
-		s.calls, s.lookup = s.lookup(), nil
+	if s.source != nil {
+		s.calls, s.source = s.source.LookUp(), nil
 	}
 	return s.calls
 }

@@ -32,8 +32,8 @@ func TestLoaderIsProbedAhead(t *testing.T) {
 	_, err = io.WriteString(in, "\n")
 	qt.Assert(t, qt.IsNil(err))
 	known := tracetest.Eventually(time.Minute, func() bool {
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // before, else the code may be the shell's
 		know(tr, pid)
-		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 		p := tr.byPID[pid]
 		return string(name) == "sleep\n" && p != nil && p.newest != nil && loaderOf(p) != nil
 	})

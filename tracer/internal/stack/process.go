@@ -302,21 +302,37 @@ func (s *Process) find(ids bpf.KernelStackIds) *event.Stack {
 	}
 	if stack == nil {
 		s.shared.lastID++
-		stack = event.NewStack(s.shared.lastID, func() []*event.Call {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			of := p // p itself does not change, so that the function has it and need not refer to it
-			if !known {
-				of = s.parts(ids) // a missing part may have arrived since
-			}
-			return s.resolve(of)
-		})
+		one := &shownStack{process: s, ids: ids, parts: p, known: known}
+		one.Begin(s.shared.lastID, one)
+		stack = &one.Stack
 	}
 	if known {
 		s.byIdentity[id] = weak.Make(stack)
 	}
 	s.newest.shown[ids] = stack
 	return stack
+}
+
+// A shownStack is a stack, and what its calls are looked up from until they are.
+type shownStack struct {
+	event.Stack
+	process *Process
+	ids     bpf.KernelStackIds
+	parts   parts
+	known   bool // all parts are
+}
+
+// LookUp returns the calls, and lets go of what is not needed again.
+func (s *shownStack) LookUp() []*event.Call {
+	p := s.process
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	of := s.parts
+	if !s.known {
+		of = p.parts(s.ids) // a missing part may have arrived since
+	}
+	s.process, s.parts = nil, parts{}
+	return p.resolve(of)
 }
 
 // parts are the two parts of a stack; nil if they are not known. They stay valid when batches are
