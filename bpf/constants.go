@@ -81,6 +81,7 @@ const (
 	ProcessFollow     = uint32(KernelProcessFlagPROCESS_FOLLOW)
 	ProcessLate       = uint32(KernelProcessFlagPROCESS_LATE)
 	ProcessForgetCode = uint32(KernelProcessFlagPROCESS_FORGET_CODE)
+	ProcessNewLeader  = uint32(KernelProcessFlagPROCESS_NEW_LEADER)
 )
 
 const (

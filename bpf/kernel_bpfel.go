@@ -483,6 +483,7 @@ const (
 	KernelProcessFlagPROCESS_FOLLOW      KernelProcessFlag = 1
 	KernelProcessFlagPROCESS_LATE        KernelProcessFlag = 2
 	KernelProcessFlagPROCESS_FORGET_CODE KernelProcessFlag = 4
+	KernelProcessFlagPROCESS_NEW_LEADER  KernelProcessFlag = 8
 )
 
 type KernelProcessLimit uint32

@@ -3,12 +3,15 @@
  * every kernel has a BPF hook for these. */
 #pragma once
 
-/* Flags of struct process, set by user space. */
+/* Flags of struct process. User space sets all but the last. */
 enum process_flag {
 	PROCESS_FOLLOW = 1, /* trace its children as well */
 	PROCESS_LATE = 2,   /* it may have compiled programs before the attach */
 	/* not kept: user space has dropped code objects of Python, and so all are reported again */
 	PROCESS_FORGET_CODE = 4,
+	/* A thread other than its first one has executed a program: for the kernel, probes that were
+	 * placed before are those of a thread that has ended. */
+	PROCESS_NEW_LEADER = 8,
 };
 
 /* A thread's process and the exec_id of its program; 0: the thread has ended. */
@@ -74,6 +77,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	copy = *p;
 	copy.user = 0;
+	copy.flags &= ~PROCESS_NEW_LEADER;
 	copy.exec_id = exec_id_of(child);
 	s = copy.space ? space_at(copy.space) : NULL;
 	if (s && !copy.inherited)
@@ -108,6 +112,8 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 		return 0;
 	drop_unwinders(old_tid); /* the thread takes the process's id now */
 	bpf_map_delete_elem(&homes, &tgid);
+	if (old_tid != tgid)
+		__sync_fetch_and_or(&p->flags, PROCESS_NEW_LEADER); /* before who reads the exec_id needs it */
 	p->exec_id = this_exec_id(); /* first: see change_process */
 	__sync_fetch_and_and(&p->flags, ~PROCESS_LATE);
 	p->inherited = 0;

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,10 +111,19 @@ func (c *Command) Wait() int {
 	return status.ExitStatus()
 }
 
+// waits reports whether this is the process that StartCommand made.
+func waits() bool { return len(os.Args) >= 5 && os.Args[0] == waitingName }
+
+func init() {
+	if waits() {
+		runtime.LockOSThread() // its first thread executes the command: see bpf.ProcessNewLeader
+	}
+}
+
 // BecomeCommand must be the first call in main. In the process that StartCommand made, it
 // waits and then becomes the command. In every other process it returns.
 func BecomeCommand() {
-	if len(os.Args) < 5 || os.Args[0] != waitingName {
+	if !waits() {
 		return
 	}
 	start, _ := strconv.Atoi(os.Args[1])

@@ -150,13 +150,26 @@ func (a *aheadProbes) has(file *codeFile, program *ebpf.Program) bool {
 		slices.ContainsFunc(a.list, func(p aheadProbe) bool { return p.file == file && p.program == program })
 }
 
+// lose removes the probes if there are any: the program that the process executes does not have them.
+func (a *aheadProbes) lose(removing *sync.WaitGroup) {
+	if a != nil && a.list != nil {
+		list := a.list
+		removing.Go(func() { closeProbes(list) })
+		a.list = nil
+	}
+}
+
 func (a *aheadProbes) close() {
-	for _, p := range a.list {
+	closeProbes(a.list)
+	unix.Close(a.pidFD)
+}
+
+func closeProbes(list []aheadProbe) {
+	for _, p := range list {
 		if p.probe != nil {
 			p.probe.Close()
 		}
 	}
-	unix.Close(a.pidFD)
 }
 
 // PythonIn returns the CPython in a file that a process of a user will map, or nil. It takes over the file.

@@ -257,6 +257,11 @@ func (s *Spaces) program(pid int) (kernel.Program, error) {
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		err = unix.ESRCH
 	}
+	if listed.Flags&bpf.ProcessNewLeader != 0 {
+		s.mu.Lock()
+		s.ahead[pid].lose(&s.removing)
+		s.mu.Unlock()
+	}
 	return kernel.Program{PID: pid, ExecID: listed.ExecId}, err
 }
 
