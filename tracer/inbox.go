@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"ttmem/tracer/internal/find"
-	"ttmem/tracer/kernel"
 )
 
 // inbox has what other goroutines discovered and read, for the event loop.
@@ -19,9 +18,9 @@ type inbox struct {
 
 // A result is of work outside the event loop.
 type result struct {
-	// of is the program that it is about. The result is dropped if that has ended. Without a PID, it is
-	// about none.
-	of kernel.Program
+	// of is the process that it is about; nil: it is about none. The result is dropped if that has ended, also if a loss of
+	// its program was counted since: that is another process, of which nothing is being read.
+	of *process
 	// atNs is when: earlier records are decoded first. 0: it does not depend on them
 	atNs uint64
 	// report reports it; false: it has to wait
@@ -64,11 +63,5 @@ func (b *inbox) take(d *decoder, until uint64) {
 	b.mu.Unlock()
 }
 
-// has reports whether a program has not ended, as far as is known.
-func (d *decoder) has(program kernel.Program) bool {
-	if program.PID == 0 {
-		return true
-	}
-	p := d.processes[program.PID]
-	return p != nil && p.Program == program
-}
+// has reports whether a process has not ended, as far as is known.
+func (d *decoder) has(p *process) bool { return p == nil || d.processes[p.PID] == p }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/internal/books"
 	"ttmem/tracer/internal/find"
@@ -20,7 +21,7 @@ func TestLateResultsAreTakenInParts(t *testing.T) {
 	p := d.process(7)
 	part := make([]heap.Buffer, maxTaken/2)
 	add := func(r *memory) {
-		d.inbox.add(result{p.Program, r.readNs, func(d *decoder) bool { return d.takeLate(p, r) }})
+		d.inbox.add(result{p, r.readNs, func(d *decoder) bool { return d.takeLate(p, r) }})
 	}
 	fill := func() {
 		d.attachLate(p)
@@ -46,19 +47,26 @@ func TestLateResultsAreTakenInParts(t *testing.T) {
 	qt.Check(t, qt.Equals(take(math.MinInt), 5))
 }
 
-// TestResultsOfAProgramThatEndedAreDropped: another program may have its id.
-func TestResultsOfAProgramThatEndedAreDropped(t *testing.T) {
+// TestResultsOfAProcessThatEndedAreDropped: another one may have its id, and a loss of its program may be counted after its
+// end.
+func TestResultsOfAProcessThatEndedAreDropped(t *testing.T) {
 	d := newTestDecoder()
-	var reported []uint64
-	for execID := range uint64(4) {
-		d.inbox.add(result{kernel.Program{PID: 7, ExecID: execID}, 0, func(*decoder) bool {
-			reported = append(reported, execID)
+	var reported []int
+	for i, execID := range []uint64{1, 2, 2} {
+		program := kernel.Program{PID: 7, ExecID: execID}
+		if p := d.processes[7]; p != nil {
+			d.end(p, event.Event{})
+		}
+		d.countLoss(kernelLoss{bpf.KernelLossKey{Tgid: 7, ExecId: execID}, bpf.KernelLoss{Count: 1}})
+		p := d.processes[7]
+		qt.Assert(t, qt.Equals(p.Program, program))
+		d.inbox.add(result{p, 0, func(*decoder) bool {
+			reported = append(reported, i)
 			return true
 		}})
 	}
-	d.add(kernel.Program{PID: 7, ExecID: 2}, 0)
 	d.inbox.take(d, 1)
-	qt.Check(t, qt.DeepEquals(reported, []uint64{2}))
+	qt.Check(t, qt.DeepEquals(reported, []int{2}))
 	qt.Check(t, qt.HasLen(d.inbox.list, 0))
 }
 

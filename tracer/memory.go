@@ -71,11 +71,11 @@ func (d *decoder) scan(p *process, running *quota.Quota, read func(ctx context.C
 	take func(*process, *memory) bool,
 ) context.CancelCauseFunc {
 	ctx, stop := context.WithCancelCause(d.closing)
-	program, user := p.Program, p.user
+	of, user := d.reads.readers.Of(p.PID), p.user // which may become another
 	go func() {
-		read(ctx, d.reads.readers.Of(program.PID), func(m memory) {
+		read(ctx, of, func(m memory) {
 			m.readNs = host.Now()
-			d.inbox.add(result{program, m.readNs, func(d *decoder) bool { return take(d.processes[program.PID], &m) }})
+			d.inbox.add(result{p, m.readNs, func(*decoder) bool { return take(p, &m) }})
 		})
 		stop(nil)
 		d.inbox.add(result{report: func(*decoder) bool {

@@ -84,7 +84,7 @@ func (p *process) Read(timeNs uint64, do func(context.Context, host.ReadableProc
 	return p.loop.reads.add(p, timeNs, func(ctx context.Context, of host.ReadableProcess) func() {
 		report := do(ctx, of)
 		return func() {
-			if p.loop.has(p.Program) {
+			if p.loop.has(p) {
 				report()
 			}
 		}

@@ -29,7 +29,7 @@ func rereadsFind(d *decoder, found memory) (started *int) {
 	d.reread = func(p *process) context.CancelCauseFunc {
 		*started++
 		p.recovery.beganNs = 5e9
-		d.inbox.add(result{p.Program, found.readNs, func(d *decoder) bool {
+		d.inbox.add(result{p, found.readNs, func(d *decoder) bool {
 			d.rereading.Take(p.user, -1)
 			return d.takeReread(p, &found)
 		}})

@@ -3,7 +3,6 @@ package tracer
 import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
-	"ttmem/tracer/kernel"
 )
 
 const (
@@ -32,10 +31,10 @@ func (d *decoder) readResident(nowNs uint64) {
 	if d.resident == nil || nowNs < d.residentNs {
 		return
 	}
-	var list []kernel.Program
+	var list []*process
 	for _, p := range d.processes {
 		if p.started {
-			list = append(list, p.Program)
+			list = append(list, p)
 		}
 	}
 	if len(list) == 0 {
@@ -63,9 +62,8 @@ func (d *decoder) readResident(nowNs uint64) {
 }
 
 // takeResident reports a sample, if it is of the program: another process with its id may have been read.
-func (d *decoder) takeResident(of kernel.Program, atNs, now, most uint64) {
-	p := d.processes[of.PID]
-	if d.kernel.Runs(of) && p.reported.changed(now, most) {
+func (d *decoder) takeResident(p *process, atNs, now, most uint64) {
+	if d.kernel.Runs(p.Program) && p.reported.changed(now, most) {
 		d.emit(event.Event{Kind: event.HostMemory, TimeNs: atNs, PID: p.PID, TID: p.PID, Comm: p.start.Comm, SizeBytes: now, BytesPerBank: most})
 	}
 }
