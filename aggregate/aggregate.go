@@ -46,8 +46,9 @@ type State struct {
 	restoring bool
 	// triedSites is how many call sites a user had when the idle ones were last removed for lack of room.
 	triedSites map[int]int
-	// examined is by user.
+	// examined and replayed are by user.
 	examined  map[int]examined
+	replayed  map[int]replayed
 	keepSites bool
 	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince  uint64
@@ -83,7 +84,7 @@ func New() *State {
 		ran:       ran,
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
-		rooms:     newRooms(), triedSites: make(map[int]int), examined: make(map[int]examined),
+		rooms:     newRooms(), triedSites: make(map[int]int), examined: make(map[int]examined), replayed: make(map[int]replayed),
 		lost:     make(map[string]uint64),
 		unplaced: newChip(memory.NoDevice, 0, ran),
 	}

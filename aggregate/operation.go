@@ -19,10 +19,11 @@ type operation struct {
 // Origin returns the user of the operation, and when it last ran.
 func (o *operation) Origin() (sharer int, number uint64) { return o.set.process.sharer(), o.LastNs }
 
-// operations are the call stacks that ran programs. count includes those that were removed since.
+// operations are the call stacks that ran programs. count includes those that were removed since, and forgot is how often
+// some were.
 type operations struct {
-	list  []*operation
-	count uint64
+	list          []*operation
+	count, forgot uint64
 }
 
 // maxOperations is the number of operations that a State keeps. If there are more, it keeps the
@@ -55,6 +56,7 @@ func (s *State) forgetOperations() {
 		gone[op] = true
 	}
 	s.operations.list = kept
+	s.operations.forgot++
 	s.forgetRuns(func(op *operation) bool { return gone[op] })
 }
 
@@ -81,7 +83,7 @@ func (s *State) RestartOperations() {
 	for _, op := range s.operations.list {
 		clear(op.set.operations)
 	}
-	s.operations = operations{}
+	s.operations = operations{forgot: s.operations.forgot + 1}
 	s.restartTemporaries()
 	s.forgetRuns(func(*operation) bool { return true })
 }

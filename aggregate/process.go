@@ -67,6 +67,7 @@ type processChip struct {
 	open     bool
 	own      memory.Capacities
 	programs map[uint64]*program
+	changes  uint64 // of the circular buffers of programs
 	// ran is true if a program ran there, and loaded if the kernels of one were reported.
 	ran, loaded bool
 	// alone is the set of only this chip. Circular buffers and kernels belong to it.
@@ -201,6 +202,7 @@ func (s *State) Ended(pid int) (p *memory.Process, sharer int) {
 type deviceSet struct {
 	process *processName
 	ids     []int
+	sorted  []int  // ids, ascending and each once
 	devices string // memory.DevicesKey of ids
 	// chips are empty once the process has ended, and count is how many there were.
 	chips []*processChip
@@ -282,13 +284,16 @@ func (s *State) makeSet(name *processName, ids []int, chipOf func(id int) *chip)
 		recent: make([]*callSite, leastRecent),
 	}
 	var chips []*chip
-	for i, id := range d.ids {
-		if !slices.Contains(d.ids[:i], id) {
+	seen := make(map[int]bool)
+	for _, id := range d.ids {
+		if !seen[id] {
+			seen[id] = true
 			if c := chipOf(id); c != nil {
 				chips = append(chips, c)
 			}
 		}
 	}
+	d.sorted = sortedKeys(seen)
 	if d.count = len(chips); d.count == 0 {
 		chips = append(chips, s.unplaced)
 	}
@@ -298,6 +303,24 @@ func (s *State) makeSet(name *processName, ids []int, chipOf func(id int) *chip)
 		}
 	}
 	return d
+}
+
+// common returns how many chips two sets have in common. A process may claim many sets of many chips.
+func (d *deviceSet) common(other *deviceSet) (n int) {
+	if d == other {
+		return len(d.sorted)
+	}
+	for a, b := d.sorted, other.sorted; len(a) > 0 && len(b) > 0; {
+		switch {
+		case a[0] < b[0]:
+			a = a[1:]
+		case a[0] > b[0]:
+			b = b[1:]
+		default:
+			n, a, b = n+1, a[1:], b[1:]
+		}
+	}
+	return n
 }
 
 // retire removes what nothing needs after the end of the process. Its call sites may stay.

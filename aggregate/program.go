@@ -82,6 +82,7 @@ func (p *process) addCB(c *processChip, programID uint64, entry staticEntry) boo
 	}
 	c.count(&entry, len(g.static) == 0)
 	g.add(entry)
+	c.changes++
 	return true
 }
 
@@ -168,6 +169,7 @@ func (p *process) freeCBsOf(c *processChip, programID uint64, kind event.StaticK
 	had := len(g.static)
 	g.static = slices.DeleteFunc(g.static, ends)
 	p.hold(len(g.static) - had)
+	c.changes++
 	if g.known = false; len(g.static) == 0 {
 		g.steps = 0
 	}

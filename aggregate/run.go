@@ -37,7 +37,7 @@ func (p *process) runProgram(e *event.Event) {
 	op := p.state.operation(d, e)
 	op.Runs, op.LastNs = op.Runs+1, e.TimeNs
 	p.capture(d, e)
-	p.use(e)
+	p.use(d, e)
 	runs := make([]run, len(d.chips))
 	for i, c := range d.chips {
 		runs[i] = run{by: c, program: e.ProgramID, of: op, at: p.state.point(e), changes: c.chip.changes}

@@ -22,6 +22,35 @@ type trace struct {
 	seen int
 	// index has the places of runs while they are captured; nil if it is not made.
 	index map[tracedKey]int
+	// steps are the runs on each of their chips, and replay is what a replay does; nil if it is not known.
+	steps  int
+	replay *replay
+}
+
+// A replay is what a replay of a trace does, as long as neither L1 of its chips nor the list of operations changes: most
+// programs change nothing from one replay to the next.
+type replay struct {
+	chips  []replayChip
+	ops    map[*operation]uint64 // runs of each
+	forgot uint64                // operations.forgot
+	// fullest are the runs that need the most of each chip.
+	fullest map[*processChip]*run
+}
+
+// A replayChip is a chip as it was when the replay was looked at.
+type replayChip struct {
+	*processChip
+	ofBuffers, ofPrograms, capacity uint64 // changes
+}
+
+func (c replayChip) asNow() replayChip {
+	return replayChip{c.processChip, c.chip.changes, c.changes, c.chip.pools[event.L1].Capacity()}
+}
+
+func (r *replay) isCurrent(s *State) bool {
+	return r != nil && r.forgot == s.operations.forgot && !slices.ContainsFunc(r.chips, func(c replayChip) bool {
+		return c.asNow() != c
+	})
 }
 
 // A tracedRun is a program of a trace, which runs count times at each replay.
@@ -42,9 +71,14 @@ type tracedKey struct {
 
 func (r *tracedRun) key() tracedKey { return tracedKey{r.set, r.program, memory.StackID(r.stack)} }
 
-// maxTraces is the number of traces of a process that are kept, and maxTracedRuns that of the
-// programs in all of them.
-const maxTraces, maxTracedRuns = 1024, 1 << 16
+const (
+	// maxTraces is the number of traces of a process that are kept, and maxTracedRuns that of the programs in all of
+	// them. maxCaptures is how many captures may go on at a time, and maxSteps how many steps a trace has.
+	maxTraces, maxTracedRuns, maxCaptures, maxSteps = 1024, 1 << 16, 16, 1 << 18
+	// stepsAtOnce is how many steps of replays a user's processes may take at once, and stepsAMicrosecond how many in the
+	// long run: other events wait for them.
+	stepsAtOnce, stepsAMicrosecond = 1 << 22, 4
+)
 
 // traceOf returns the trace of an event; nil if its beginning was not seen.
 func (p *process) traceOf(e *event.Event) *trace {
@@ -73,7 +107,19 @@ func (p *process) dropTraces(which func(*trace) bool) {
 func (p *process) beginTrace(e *event.Event) {
 	p.captures = true
 	t := p.traceOf(e)
-	p.dropTraces(func(other *trace) bool { return other == t })
+	captures := 0
+	for _, other := range p.traces {
+		if other.capturing {
+			captures++
+		}
+	}
+	p.dropTraces(func(other *trace) bool {
+		tooMany := captures >= maxCaptures && other.capturing // the oldest one did not end
+		if tooMany {
+			captures--
+		}
+		return tooMany || other == t
+	})
 	if len(p.traces) < maxTraces {
 		p.traces = append(p.traces, &trace{id: e.ProgramID, set: p.set(e.Devices), capturing: true})
 	}
@@ -86,7 +132,7 @@ func (p *process) endTrace(e *event.Event) {
 	if t == nil {
 		return
 	}
-	t.capturing, t.index, t.seen = false, nil, len(p.newcomers.ids)
+	t.capturing, t.index, t.replay, t.seen = false, nil, nil, len(p.newcomers.ids)
 	for i := range t.runs {
 		r := &t.runs[i]
 		r.static = slices.ContainsFunc(r.set.chips, func(c *processChip) bool { return c.hasStatics(r.program) })
@@ -118,12 +164,13 @@ func (p *process) releaseTrace(e *event.Event) {
 // capture adds the run of a program to the trace that is being captured.
 func (p *process) capture(d *deviceSet, e *event.Event) {
 	of := slices.IndexFunc(p.traces, func(t *trace) bool {
-		return t.capturing && len(d.ids) > 0 && !slices.ContainsFunc(d.ids, func(id int) bool { return !slices.Contains(t.set.ids, id) })
+		return t.capturing && len(d.sorted) > 0 && d.common(t.set) == len(d.sorted)
 	})
 	if of < 0 {
 		return
 	}
 	t, run := p.traces[of], tracedRun{set: d, program: e.ProgramID, stack: e.Stack, count: 1}
+	t.replay = nil
 	if t.index == nil {
 		t.index = make(map[tracedKey]int)
 		for i := range t.runs {
@@ -134,13 +181,16 @@ func (p *process) capture(d *deviceSet, e *event.Event) {
 	switch {
 	case known:
 		t.runs[same].count++
-	case p.tracedRuns() >= maxTracedRuns || !p.hold(1):
+	case p.tracedRuns() >= maxTracedRuns || t.steps >= maxSteps || !p.hold(1):
 		t.partial = true
 	default:
 		t.index[run.key()] = len(t.runs)
 		t.runs = append(t.runs, run)
+		t.steps += run.steps()
 	}
 }
+
+func (r *tracedRun) steps() int { return max(1, r.set.count) }
 
 func (p *process) tracedRuns() (n int) {
 	for _, t := range p.traces {
@@ -171,32 +221,75 @@ func (p *process) replayTrace(e *event.Event) {
 		return
 	}
 	p.findUnsafe(t, e.TimeNs)
-	fullest := make(map[*processChip]*run)
+	if !t.replay.isCurrent(s) {
+		if !p.mayReplay(t, e.TimeNs) {
+			p.beyond()
+			for _, c := range d.chips {
+				c.chip.pools[event.L1].AtLeast = true
+			}
+			return
+		}
+		t.replay = p.replayOf(t, e)
+	}
+	for op, runs := range t.replay.ops {
+		op.Runs, op.Replays, op.LastNs = op.Runs+runs, op.Replays+runs, e.TimeNs
+	}
+	for _, c := range d.chips {
+		if r := t.replay.fullest[c]; r != nil {
+			again := *r
+			again.at = s.point(e)
+			c.chip.begin(&again)
+		}
+	}
+}
+
+// mayReplay counts the steps of a trace, and reports whether its user has not taken too many lately.
+func (p *process) mayReplay(t *trace, nowNs uint64) bool {
+	user := p.name.user()
+	taken := p.state.replayed[user]
+	taken.steps -= min(taken.steps, (nowNs-min(nowNs, taken.atNs))/1000*stepsAMicrosecond)
+	taken.atNs = nowNs
+	may := taken.steps < stepsAtOnce
+	if may {
+		taken.steps += uint64(t.steps)
+	}
+	p.state.replayed[user] = taken
+	return may
+}
+
+// replayed are the steps of replays that a user's processes took and that count at a time.
+type replayed struct{ steps, atNs uint64 }
+
+// replayOf returns what a replay of a trace does, and takes the samples of its operations.
+func (p *process) replayOf(t *trace, e *event.Event) *replay {
+	s := p.state
+	all := &replay{ops: make(map[*operation]uint64), fullest: make(map[*processChip]*run)}
 	most := make(map[*processChip]uint64)
 	for i := range t.runs {
 		one := &t.runs[i]
 		op := s.operation(one.set, &event.Event{PID: e.PID, TimeNs: e.TimeNs, Stack: one.stack})
-		op.Runs, op.Replays, op.LastNs = op.Runs+one.count, op.Replays+one.count, e.TimeNs
+		all.ops[op] += one.count
 		for _, c := range one.set.chips {
 			if one.static && !c.hasStatics(one.program) {
 				c.chip.pools[event.L1].AtLeast = true // the trace still runs it where it was
 			}
-			r := &run{by: c, program: one.program, of: op, at: s.point(e), changes: c.chip.changes}
+			if _, known := most[c]; !known {
+				most[c] = 0
+				all.chips = append(all.chips, replayChip{processChip: c}.asNow())
+			}
+			r := run{by: c, program: one.program, of: op, at: s.point(e), changes: c.chip.changes}
 			use, fits := r.use()
 			if !fits {
 				continue
 			}
 			op.raise(&use)
-			if fullest[c] == nil || use.Bytes() > most[c] {
-				fullest[c], most[c] = r, use.Bytes()
+			if all.fullest[c] == nil || use.Bytes() > most[c] {
+				all.fullest[c], most[c] = &r, use.Bytes()
 			}
 		}
 	}
-	for _, c := range d.chips {
-		if r := fullest[c]; r != nil {
-			c.chip.begin(r)
-		}
-	}
+	all.forgot = s.operations.forgot
+	return all
 }
 
 // TraceRuns returns the programs that run when a captured trace is replayed; seen is false if its capture
@@ -232,6 +325,9 @@ func (c *stateCodec) trace(pp **trace, p *process) {
 	})
 	if c.Reads {
 		p.kept.allocations += len(t.runs)
+		for i := range t.runs {
+			t.steps += t.runs[i].steps()
+		}
 	}
 	foreign := func(r tracedRun) bool { return r.set.process != p.name }
 	if c.Reads && (len(p.traces) >= maxTraces || len(t.runs) > maxTracedRuns || t.set.process != p.name || slices.ContainsFunc(t.runs, foreign)) {

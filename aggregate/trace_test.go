@@ -9,6 +9,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
+	"ttmem/tracer/quota"
 )
 
 // traces is a step of a captured trace, from call stack 99.
@@ -153,5 +154,83 @@ func TestTracesAreBounded(t *testing.T) {
 func randomTrace(r *rand.Rand, e event.Event) event.Event {
 	return event.Event{
 		TimeNs: e.TimeNs, Kind: event.TraceBegin + event.Kind(r.IntN(4)), PID: e.PID, Devices: e.Devices, ProgramID: r.Uint64N(2), Stack: e.Stack,
+	}
+}
+
+// What a replay does is not computed again while nothing changes: it is as if it were.
+func TestReplaysAreRemembered(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	first := captured()
+	s, fresh := after(first...), after(first...)
+	live := map[uint64]bool{}
+	for now := uint64(20); now < 1200; now++ {
+		id := 20 + random.Uint64N(4)
+		one := traces(now, event.TraceReplay, 3, 0)
+		switch n := random.IntN(10); {
+		case n == 0 && live[id]:
+			one, live[id] = free(now, 7, id), false
+		case n == 1 && !live[id]:
+			one, live[id] = inL1(now, id, 10*id, 0), true
+		case n == 2:
+			one = static(now, 5+random.Uint64N(2), 10+random.Uint64N(200), event.CircularBuffer, 1, 0)
+		case n == 3:
+			one = endCBs(now, 7, 5+random.Uint64N(2))
+		case n == 4:
+			one = runs(now, 7, 3, 0)
+		}
+		if random.IntN(50) == 0 {
+			s.RestartOperations()
+			fresh.RestartOperations()
+		}
+		s.Apply(&one)
+		fresh = restored(t, fresh)
+		fresh.Apply(&one)
+	}
+	qt.Check(t, qt.Equals(known(t, settled(s)), known(t, settled(fresh))))
+	qt.Check(t, qt.DeepEquals(operationsOf(t, s), operationsOf(t, fresh)))
+}
+
+// A user's replays do not take all of the time: what they do beyond a rate is counted as lost.
+func TestReplaysTakeLimitedTime(t *testing.T) {
+	s := aggregate.New()
+	apply := func(e event.Event) { s.Apply(&e) }
+	apply(chipOf(1000))
+	apply(traces(1, event.TraceBegin, 3, 0))
+	const programs, replays = 1 << 15, 1 << 8
+	for i := range uint64(programs) {
+		apply(runs(2, i, 1, 0))
+	}
+	apply(traces(3, event.TraceEnd, 3, 0))
+	for range uint64(replays) {
+		apply(traces(4, event.TraceReplay, 3, 0)) // nothing changes
+	}
+	count := func() uint64 { return operationsOf(t, s)[0].Replays }
+	qt.Check(t, qt.Equals(count(), programs*replays))
+	qt.Check(t, qt.IsFalse(l1Of(s).AtLeast))
+	before := count()
+	for i := range uint64(replays) {
+		apply(inL1(5, i+1, 1, 0))
+		apply(traces(5, event.TraceReplay, 3, 0))
+	}
+	taken := (count() - before) / programs
+	qt.Check(t, qt.IsTrue(taken >= replays/4 && taken < replays), qt.Commentf("%d", taken))
+	qt.Check(t, qt.Equals(s.Snapshot().Processes[0].Lost[quota.Beyond], replays-taken))
+	qt.Check(t, qt.IsTrue(l1Of(s).AtLeast))
+	apply(inL1(2e9, 1000, 1, 0))
+	apply(traces(2e9, event.TraceReplay, 3, 0))
+	qt.Check(t, qt.Equals(count(), before+(taken+1)*programs))
+}
+
+// A process captures one trace for each of its meshes at a time. The oldest of very many is forgotten.
+func TestCapturesAtATime(t *testing.T) {
+	s := aggregate.New()
+	apply := func(e event.Event) { s.Apply(&e) }
+	for i := range 20 {
+		apply(traces(1, event.TraceBegin, 3, i))
+	}
+	for i := range 20 {
+		apply(traces(2, event.TraceEnd, 3, i))
+		_, seen := s.TraceRuns(7, []int{i}, 3)
+		qt.Check(t, qt.Equals(seen, i >= 4), qt.Commentf("%d", i))
 	}
 }

@@ -63,9 +63,15 @@ func (p *process) findUnsafe(t *trace, now uint64) {
 	if t.capturing {
 		return // no program replays it yet
 	}
+	apart := make(map[*deviceSet]bool) // from the trace
 	for i, id := range p.newcomers.ids[t.seen:] {
 		b := p.buffers.Get(id)
-		if id == 0 || b != nil && !slices.ContainsFunc(b.set.ids, func(chip int) bool { return slices.Contains(t.set.ids, chip) }) {
+		if b != nil {
+			if _, known := apart[b.set]; !known {
+				apart[b.set] = b.set.common(t.set) == 0
+			}
+		}
+		if id == 0 || b != nil && apart[b.set] {
 			continue
 		}
 		p.newcomers.ids[t.seen+i] = 0

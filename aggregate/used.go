@@ -11,7 +11,7 @@ import (
 
 // use takes a run of a program, and which addresses it uses. The buffers of a process are followed from its first use
 // on.
-func (p *process) use(e *event.Event) {
+func (p *process) use(d *deviceSet, e *event.Event) {
 	if e.Uses == nil {
 		return
 	}
@@ -20,7 +20,7 @@ func (p *process) use(e *event.Event) {
 	arenas := p.state.searched[:0]
 	for _, set := range p.sets {
 		switch {
-		case !slices.ContainsFunc(e.Devices, func(chip int) bool { return slices.Contains(set.ids, chip) }):
+		case set.common(d) == 0:
 		case len(set.arenas) == 1 && set.lastArena != nil && !set.lastArena.closed:
 			arenas = append(arenas, set.lastArena) // the usual case, without the cost of ranging over a map
 		default:
