@@ -46,9 +46,8 @@ type State struct {
 	restoring bool
 	// triedSites is how many call sites a user had when the idle ones were last removed for lack of room.
 	triedSites map[int]int
-	// examined and replayed are by user.
+	// examined is by user.
 	examined  map[int]examined
-	replayed  map[int]replayed
 	keepSites bool
 	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince  uint64
@@ -84,7 +83,7 @@ func New() *State {
 		ran:       ran,
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
-		rooms:     newRooms(), triedSites: make(map[int]int), examined: make(map[int]examined), replayed: make(map[int]replayed),
+		rooms:     newRooms(), triedSites: make(map[int]int), examined: make(map[int]examined),
 		lost:     make(map[string]uint64),
 		unplaced: newChip(memory.NoDevice, 0, ran),
 	}
@@ -135,17 +134,23 @@ func (s *State) Apply(e *event.Event) {
 	case event.Alloc:
 		if int(e.Region) >= event.BankedRegions {
 			s.anomalies.MalformedEvents++
-		} else {
-			s.process(e).alloc(e)
+		} else if p := s.process(e); p.mayApply(e) {
+			p.alloc(e)
 		}
 	case event.CBAlloc:
-		s.process(e).allocCB(e)
+		if p := s.process(e); p.mayApply(e) {
+			p.allocCB(e)
+		}
 	case event.KernelLoad:
-		s.process(e).loadKernel(e)
+		if p := s.process(e); p.mayApply(e) {
+			p.loadKernel(e)
+		}
 	case event.DeviceOpen:
 		s.process(e).openDevice(e)
 	case event.ProgramRun:
-		s.process(e).runProgram(e)
+		if p := s.process(e); p.mayApply(e) {
+			p.runProgram(e)
+		}
 	case event.TraceBegin:
 		s.process(e).beginTrace(e)
 	case event.TraceEnd:

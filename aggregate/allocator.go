@@ -33,6 +33,9 @@ func (p *process) openDevice(e *event.Event) {
 		p.beyond()
 		return
 	}
+	if !p.maySpend(len(p.allocators)*len(e.Devices), e.TimeNs) {
+		return
+	}
 	open := e.Opened()
 	a := &allocator{set: p.set(e.Devices), capacities: open.Capacities}
 	if old := p.allocators[e.Allocator]; old != nil && e.Cause != "" { // its capacities change

@@ -6,6 +6,7 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/codec"
+	"ttmem/tracer/event"
 	"ttmem/tracer/quota"
 )
 
@@ -105,6 +106,23 @@ func (p *process) release() {
 
 // beyond counts what is left out of a process.
 func (p *process) beyond() { p.state.lose(p, quota.Beyond, 1) }
+
+// maySpend counts what an event costs, in steps, and reports whether its user has not caused too many lately. If not, a loss
+// counts.
+func (p *process) maySpend(steps int, nowNs uint64) bool {
+	may := p.state.rooms.allocations.Spend(p.name.user(), steps, nowNs)
+	if !may {
+		p.beyond()
+	}
+	return may
+}
+
+// cheapChips is how many chips an event may be about without being counted.
+const cheapChips = 32
+
+func (p *process) mayApply(e *event.Event) bool {
+	return len(e.Devices) <= cheapChips || p.maySpend(len(e.Devices), e.TimeNs)
+}
 
 const (
 	// maxExited and maxExitedSize are the number of ended processes of a user that a State keeps, and

@@ -75,9 +75,6 @@ const (
 	// maxTraces is the number of traces of a process that are kept, and maxTracedRuns that of the programs in all of
 	// them. maxCaptures is how many captures may go on at a time, and maxSteps how many steps a trace has.
 	maxTraces, maxTracedRuns, maxCaptures, maxSteps = 1024, 1 << 16, 16, 1 << 18
-	// stepsAtOnce is how many steps of replays a user's processes may take at once, and stepsAMicrosecond how many in the
-	// long run: other events wait for them.
-	stepsAtOnce, stepsAMicrosecond = 1 << 22, 4
 )
 
 // traceOf returns the trace of an event; nil if its beginning was not seen.
@@ -222,8 +219,7 @@ func (p *process) replayTrace(e *event.Event) {
 	}
 	p.findUnsafe(t, e.TimeNs)
 	if !t.replay.isCurrent(s) {
-		if !p.mayReplay(t, e.TimeNs) {
-			p.beyond()
+		if !p.maySpend(t.steps, e.TimeNs) {
 			for _, c := range d.chips {
 				c.chip.pools[event.L1].AtLeast = true
 			}
@@ -242,23 +238,6 @@ func (p *process) replayTrace(e *event.Event) {
 		}
 	}
 }
-
-// mayReplay counts the steps of a trace, and reports whether its user has not taken too many lately.
-func (p *process) mayReplay(t *trace, nowNs uint64) bool {
-	user := p.name.user()
-	taken := p.state.replayed[user]
-	taken.steps -= min(taken.steps, (nowNs-min(nowNs, taken.atNs))/1000*stepsAMicrosecond)
-	taken.atNs = nowNs
-	may := taken.steps < stepsAtOnce
-	if may {
-		taken.steps += uint64(t.steps)
-	}
-	p.state.replayed[user] = taken
-	return may
-}
-
-// replayed are the steps of replays that a user's processes took and that count at a time.
-type replayed struct{ steps, atNs uint64 }
 
 // replayOf returns what a replay of a trace does, and takes the samples of its operations.
 func (p *process) replayOf(t *trace, e *event.Event) *replay {

@@ -22,6 +22,30 @@ type Quota struct {
 	// last is the user whose count changed last, and has the count: most changes follow another one of the
 	// same user.
 	last, has int
+	// spent are the steps of each user that count at a time.
+	spent map[int]spent
+}
+
+type spent struct{ steps, atNs uint64 }
+
+// The events of all users wait for each other. A step is a part of an event that takes some ten nanoseconds, such as what is
+// done for one of its chips. A user's processes may cause stepsAtOnce, and stepsAMicrosecond in the long run.
+const stepsAtOnce, stepsAMicrosecond = 1 << 22, 4
+
+// Spend counts steps of a user at a time, and reports whether the user has not had too many lately.
+func (q *Quota) Spend(user, steps int, nowNs uint64) bool {
+	s := q.spent[user]
+	s.steps -= min(s.steps, (nowNs-min(nowNs, s.atNs))/1000*stepsAMicrosecond)
+	s.atNs = max(s.atNs, nowNs)
+	may := s.steps < stepsAtOnce
+	if may {
+		s.steps += uint64(steps)
+	}
+	if q.spent == nil {
+		q.spent = make(map[int]spent)
+	}
+	q.spent[user] = s
+	return may
 }
 
 // New returns a Quota of which each user may have so much, while there is room for all. A user gets at

@@ -65,7 +65,7 @@ type Books struct {
 	// unread are the programs that are being read, by id
 	unread map[uint64][]*programRead
 	// compiled are the KernelLoads of programs that are compiled and not loaded yet, oldest first.
-	compiled []event.Event
+	compiled []*event.Event
 	// thrown are the exceptions that may not have left the library, oldest first
 	thrown []thrown
 	lost   event.Event // of endLost, where it needs no memory each time
@@ -101,11 +101,11 @@ func New(of Process, stacks *stack.Process, room *quota.Quota) *Books {
 // of them may be older.
 type Changes struct{ buffers, allocators map[uint64]bool }
 
-// maxChanges bounds the Buffers that are followed.
+// maxChanges bounds the Buffers and allocators that are followed.
 const maxChanges = 1 << 20
 
 // Full reports whether there were more changes than are followed.
-func (c *Changes) Full() bool { return len(c.buffers) >= maxChanges }
+func (c *Changes) Full() bool { return len(c.buffers)+len(c.allocators) >= maxChanges }
 
 // Follow begins to follow changes, from none.
 func (b *Books) Follow() *Changes {

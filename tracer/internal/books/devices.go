@@ -8,6 +8,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/internal/heap"
 	"ttmem/tracer/internal/libraries"
+	"ttmem/tracer/quota"
 )
 
 // maxDevices bounds how many devices are kept for a process, closed ones included.
@@ -31,7 +32,7 @@ type allocator struct {
 }
 
 func (b *Books) clear(e *event.Event, _ *libraries.Library, r *bpf.KernelClearRecord) {
-	if b.changes != nil {
+	if b.changes != nil && !b.changes.Full() {
 		b.changes.allocators[r.Allocator] = true
 	}
 	if b.allocators[r.Allocator] == nil {
@@ -46,10 +47,14 @@ func (b *Books) closeDevice(e event.Event, allocator uint64) {
 	of := b.allocators[allocator].device
 	e.Kind, e.Allocator, e.Devices, e.Mesh = event.DeviceClose, allocator, of.chips, of.mesh
 	delete(b.allocators, allocator)
-	for object, one := range b.Live {
-		if one.allocator == allocator {
-			b.dropLive(object, one)
+	if b.room.Spend(b.Sharer, len(b.Live), e.TimeNs) {
+		for object, one := range b.Live {
+			if one.allocator == allocator {
+				b.dropLive(object, one)
+			}
 		}
+	} else {
+		b.process.Lost(quota.Beyond)
 	}
 	b.Peaks = b.bytes
 	b.fits(0)

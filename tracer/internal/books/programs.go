@@ -238,7 +238,8 @@ func (b *Books) kernelLoaded(e *event.Event, _ *libraries.Library, r *bpf.Kernel
 		if len(b.compiled) >= maxCompiled {
 			b.compiled = slices.Delete(b.compiled, 0, 1)
 		}
-		b.compiled = append(b.compiled, *e)
+		one := *e
+		b.compiled = append(b.compiled, &one)
 		return
 	}
 	e.KernelKind = event.KernelKind(r.H.Flags)
@@ -251,7 +252,7 @@ const maxCompiled = 1 << 10
 // takeCompiled removes a program from those that are not loaded, and reports whether it was one.
 func (b *Books) takeCompiled(id uint64) bool {
 	before := len(b.compiled)
-	b.compiled = slices.DeleteFunc(b.compiled, func(e event.Event) bool { return e.ProgramID == id })
+	b.compiled = slices.DeleteFunc(b.compiled, func(e *event.Event) bool { return e.ProgramID == id })
 	return len(b.compiled) < before
 }
 
@@ -259,7 +260,7 @@ func (b *Books) takeCompiled(id uint64) bool {
 // at each run.
 func (b *Books) loadKernels(e event.Event) {
 	has := b.programs[e.ProgramID].loaded
-	if len(has) > 0 && !slices.ContainsFunc(e.Devices, func(chip int) bool { return !slices.Contains(has, chip) }) {
+	if len(has) > 0 && (slices.Equal(has, e.Devices) || hasAll(has, e.Devices)) {
 		return
 	}
 	if b.fitsProgram(&e) {
@@ -268,13 +269,22 @@ func (b *Books) loadKernels(e event.Event) {
 	}
 }
 
+// hasAll reports whether a list has all chips of another one. Both may be long.
+func hasAll(list, chips []int) bool {
+	has := make(map[int]bool, len(list))
+	for _, chip := range list {
+		has[chip] = true
+	}
+	return !slices.ContainsFunc(chips, func(chip int) bool { return !has[chip] })
+}
+
 // binariesLoaded reports the kernels of the programs that the thread compiled last.
 func (b *Books) binariesLoaded(e *event.Event, _ *libraries.Library, h *bpf.KernelHeader) {
 	var loaded []event.Event
 	for i := len(b.compiled) - 1; i >= 0 && len(loaded) < int(h.Count); i-- {
 		if one := b.compiled[i]; one.TID == e.TID {
 			one.TimeNs = e.TimeNs
-			loaded = append(loaded, one)
+			loaded = append(loaded, *one)
 			b.compiled = slices.Delete(b.compiled, i, i+1)
 		}
 	}
