@@ -30,7 +30,7 @@ type spent struct{ steps, atNs uint64 }
 
 // The events of all users wait for each other. A step is a part of an event that takes some ten nanoseconds, such as what is
 // done for one of its chips. A user's processes may cause stepsAtOnce, and stepsAMicrosecond in the long run.
-const stepsAtOnce, stepsAMicrosecond = 1 << 22, 4
+const stepsAtOnce, stepsAMicrosecond = 1 << 21, 1
 
 // Spend counts steps of a user at a time, and reports whether the user has not had too many lately.
 func (q *Quota) Spend(user, steps int, nowNs uint64) bool {

@@ -44,3 +44,27 @@ class Forger:
         w = self.world
         allocator = w.allocator()
         return w.mesh(list(chips), [allocator]), allocator
+
+    def buffers(self, mesh, allocator, times=1 << 20):
+        """Allocates ever new Buffers: a pointer slides over a file of these, which is mapped again and again."""
+        template = self.world.buffer(mesh, allocator)
+        id = self.world.field(template, "unique_id_") - template
+        stride, count = 512, 4096
+        fd = os.memfd_create("buffers")
+        os.ftruncate(fd, stride * count)
+        region = memory(stride * count * (times // count), PROT_NONE)
+        for at in range(region, region + stride * times, stride * count):
+            memory(stride * count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, at)  # else no probe can read it
+        ctypes.memmove(region, ctypes.string_at(template, stride) * count, stride * count)
+        for i in range(times // count):
+            for k in range(count):
+                put(region + k * stride + id, i * count + k + 10)
+            self.hit("buffer_allocated", 0, region + i * stride * count, times=count, slide=[(1, stride)])
+
+    def program(self, id=5):
+        """A program, also as a pointer to its implementation; id's address is returned, too."""
+        w = self.world
+        program, impl = w.object(), w.object()
+        put(program, *([impl] * 8))
+        put(w.field(impl, "ProgramImpl.id"), id)
+        return program, w.field(impl, "ProgramImpl.id")

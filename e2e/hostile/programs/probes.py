@@ -47,23 +47,10 @@ def alloc_flood():
 
 
 def buffer_flood():
-    """Ever new Buffers: a pointer that slides over a file of Buffers, which is mapped again and again."""
+    """More live Buffers than a user may have."""
     f = Forger()
-    mesh, allocator = f.device()
-    template = f.world.buffer(mesh, allocator)
-    id = f.world.field(template, "unique_id_") - template
-    stride, count, maps = 512, 4096, 320
-    fd = os.memfd_create("buffers")
-    os.ftruncate(fd, stride * count)
-    region = memory(stride * count * maps, PROT_NONE)
-    for i in range(maps):
-        memory(stride * count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, region + i * stride * count)
-    ctypes.memmove(region, ctypes.string_at(template, stride) * count, stride * count)
     attacking()
-    for i in range(maps):
-        for k in range(count):
-            put(region + k * stride + id, i * count + k)
-        f.hit("buffer_allocated", 0, region + i * stride * count, times=count, slide=[(1, stride)])
+    f.buffers(*f.device(), times=320 * 4096)
     forever()
 
 
