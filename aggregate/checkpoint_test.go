@@ -15,6 +15,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/e2e/fuzztest"
+	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 
@@ -336,6 +337,34 @@ func TestADamagedCheckpointChangesNothing(t *testing.T) {
 	qt.Check(t, qt.IsNotNil(s.Restore(nil)))
 	checkSame(t, s, after(wormhole(1, 7, 1, 0), tensor(2, 7, 1, 0)), qt.Commentf(""))
 	qt.Check(t, qt.IsNil(s.Restore(of)))
+}
+
+// TestACheckpointThatClaimsTooMuchIsNotRead: a failure of 18 bytes takes 208 in memory, and 18 bytes of zeros next to nothing
+// in a file.
+func TestACheckpointThatClaimsTooMuchIsNotRead(t *testing.T) {
+	empty := aggregate.New().Checkpoint().State.Data
+	before := codec.NewWriter() // what comes before the failures
+	before.Data = append(before.Data, empty[0])
+	before.Data = append(before.Data, make([]byte, 8)...)
+	before.Value(new(memory.Anomalies))
+	before.Data = append(before.Data, 0)
+	before.Value(new(memory.Point))
+	before.Data = append(before.Data, make([]byte, 1+2*3)...)
+	qt.Assert(t, qt.IsTrue(bytes.HasPrefix(empty, before.Data)))
+	failure := codec.NewWriter()
+	failure.Value(new(memory.Failure))
+	claims := func(n int) *event.State {
+		c := codec.NewWriter()
+		c.Data = append(slices.Clone(before.Data), 0, 0)
+		c.Length(n)
+		c.Data = append(c.Data, bytes.Repeat(failure.Data, n)...)
+		return &event.State{Data: append(c.Data, empty[len(before.Data)+3:]...)}
+	}
+	s := aggregate.New()
+	qt.Assert(t, qt.IsNil(s.Restore(claims(1000))))
+	qt.Check(t, qt.HasLen(s.Snapshot().Failures, 1000))
+	many := claims(1_000_000)
+	fuzztest.Bounded(t, len(many.Data), 0, func() { qt.Check(t, qt.IsNotNil(s.Restore(many))) })
 }
 
 // FuzzRestore: whatever is read, nothing panics, and what was accepted can be used.

@@ -7,6 +7,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
+	"ttmem/tracer/quota"
 )
 
 // stateVersion is the first byte of an encoded State.
@@ -27,9 +28,18 @@ type stateCodec struct {
 	arenas   codec.Once[arena]
 	sites    codec.Once[callSite]
 	ran      codec.Once[memory.Operation]
-	// reading is the process whose buffers or programs are read, and links counts sets of chips.
-	reading *process
-	links   int
+	// reading is the process whose buffers or programs are read, links counts sets of chips, and allocations what rooms
+	// count.
+	reading            *process
+	links, allocations int
+}
+
+// hold counts allocations of the process that is read. A state never has more than there is room for.
+func (c *stateCodec) hold(n int) {
+	c.reading.kept.allocations += n
+	if c.allocations += n; c.allocations > quota.AllAllocations {
+		c.Fail()
+	}
 }
 
 // allButBuffers writes or reads the state without its buffers, and returns the processes whose
@@ -46,11 +56,8 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.failures.Code(c.Codec, c.failure)
 	s.overlaps.Code(c.Codec, func(o *memory.Overlap) { c.Value(o) })
 	c.Uint(&s.unsafeCount)
-	codec.List(c.Codec, &s.unsafe, func(u *memory.Unsafe) { c.Value(u) })
-	codec.List(c.Codec, &s.afterFree, func(a *memory.AfterFree) { c.Value(a) })
-	if c.Reads && max(len(s.unsafe), len(s.afterFree)) > maxUnsafeSites {
-		c.Fail()
-	}
+	codec.ListUpTo(c.Codec, &s.unsafe, maxUnsafeSites, func(u *memory.Unsafe) { c.Value(u) })
+	codec.ListUpTo(c.Codec, &s.afterFree, maxUnsafeSites, func(a *memory.AfterFree) { c.Value(a) })
 	s.operationFailures.Code(c.Codec, c.failure)
 	s.exited.code(c.Codec)
 	s.unplaced.pools.Code(c.Codec)
@@ -154,7 +161,9 @@ func (c *stateCodec) process(pp **process) {
 	codec.List(c.Codec, &p.traces, func(t **trace) { c.trace(t, p) })
 	c.newcomers(p)
 	codec.Table(c.Codec, p.allocators, func(address *uint64, a **allocator) {
-		c.Uint(address)
+		if c.Uint(address); c.Reads && len(p.allocators) == maxAllocators {
+			c.Fail()
+		}
 		c.set(&codec.Made(c.Codec, a).set, p.name)
 		c.Value(&(*a).capacities)
 		c.Uint(&(*a).subDevices)

@@ -18,7 +18,7 @@ func (c *stateCodec) programs(p *process) {
 		codec.Table(c.Codec, chip.programs, func(id *uint64, g **program) {
 			c.Uint(id)
 			if c.Reads {
-				p.kept.allocations += quota.Program
+				c.hold(quota.Program)
 			}
 			c.program(chip, codec.Made(c.Codec, g))
 		})
@@ -40,7 +40,7 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 			if !g.hasSet(e.place.Set) {
 				g.steps += e.place.Set.Len()
 			}
-			c.reading.kept.allocations++
+			c.hold(1)
 			chip.count(e, len(g.static) == 0)
 			if e.site != nil {
 				c.reading.countIn(e.site, e.tally(), e.from.since)
@@ -57,7 +57,7 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 		c.origins.One(c.Codec, &k.from, c.origin)
 		c.siteOf(&k.site, chip, event.Kernel)
 		if c.Reads && !c.Bad {
-			c.reading.kept.allocations++
+			c.hold(1)
 			chip.countKernel(1, k)
 			c.reading.countIn(k.site, k.tally(), k.from.since)
 		}
@@ -114,8 +114,7 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 	slices.SortFunc(buffers, func(a, b *buffer) int { return cmp.Compare(a.BufferID, b.BufferID) })
 	n := c.Length(len(buffers))
 	if c.reading = p; c.Reads {
-		if p.kept.allocations += n; p.kept.allocations > quota.AllAllocations {
-			c.Fail()
+		if c.hold(n); c.Bad {
 			return
 		}
 	}

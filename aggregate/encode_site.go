@@ -31,7 +31,9 @@ func (c *stateCodec) site(first **callSite) {
 		one.temporary.Code(c.Codec)
 		c.sites.Add(one)
 		if c.Reads {
-			c.state.rooms.sites.Add(set.process.user(), 1)
+			if c.state.rooms.sites.Add(set.process.user(), 1); c.state.rooms.sites.Full() {
+				c.Fail()
+			}
 		}
 	})
 	if !c.Reads {

@@ -90,7 +90,7 @@ func (s *State) RestartOperations() {
 
 // code writes or reads the operations.
 func (o *operations) code(c *stateCodec) {
-	codec.List(c.Codec, &o.list, func(p **operation) {
+	codec.ListUpTo(c.Codec, &o.list, 2*maxOperations, func(p **operation) {
 		op := codec.Made(c.Codec, p)
 		c.setOfProcess(&op.set)
 		c.Value(&op.Operation)

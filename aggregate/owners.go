@@ -158,7 +158,7 @@ func (s *State) EndedOwned() (list []memory.EndedBuffer) {
 
 // code writes or reads the buffers that ended.
 func (list *heldBuffers) code(c *stateCodec) {
-	codec.List(c.Codec, (*[]heldBuffer)(list), func(h *heldBuffer) {
+	codec.ListUpTo(c.Codec, (*[]heldBuffer)(list), 2*mostHeld, func(h *heldBuffer) {
 		c.pastSite(&h.callSite)
 		c.Text(&h.Path)
 		c.Text(&h.Tensor)

@@ -167,7 +167,7 @@ func (x *exits) add(view memory.Process, sharer int) {
 
 // code writes or reads the ended processes.
 func (x *exits) code(c *codec.Codec) {
-	codec.List(c, &x.list, func(p *exitedProcess) {
+	codec.ListUpTo(c, &x.list, maxAllExited, func(p *exitedProcess) {
 		c.Value(&p.Process)
 		p.sharer = cmp.Or(p.sharer, p.UID)
 	})

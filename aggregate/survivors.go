@@ -118,7 +118,7 @@ func (v *survivors) trim() {
 
 // code writes or reads the survivors.
 func (v *survivors) code(c *stateCodec) {
-	codec.List(c.Codec, &v.ended, func(p **endedSite) {
+	codec.ListUpTo(c.Codec, &v.ended, 2*mostEnded, func(p **endedSite) {
 		one := codec.Made(c.Codec, p)
 		c.names.One(c.Codec, &one.process, c.name)
 		c.Value(&one.Survivors)

@@ -90,7 +90,7 @@ func (c *callSite) temporaries() forgottenSite {
 
 // code writes or reads those of call sites that the state forgot.
 func (v *temporaries) code(c *stateCodec) {
-	codec.List(c.Codec, &v.forgotten, func(one *forgottenSite) {
+	codec.ListUpTo(c.Codec, &v.forgotten, 2*mostForgotten, func(one *forgottenSite) {
 		c.names.One(c.Codec, &one.process, c.name)
 		c.Value(&one.SiteAmount)
 		c.checkBanked(one.Region)

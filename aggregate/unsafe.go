@@ -125,9 +125,9 @@ func (s *State) Unsafe() []memory.Unsafe { return s.unsafe }
 
 // newcomers writes or reads those of a process, after its traces.
 func (c *stateCodec) newcomers(p *process) {
-	codec.List(c.Codec, &p.newcomers.ids, func(id *uint64) { c.Uint(id) })
+	codec.ListUpTo(c.Codec, &p.newcomers.ids, maxNewcomers, func(id *uint64) { c.Uint(id) })
 	codec.Number(c.Codec, &p.newcomers.most)
-	if c.Reads && (len(p.newcomers.ids) > maxNewcomers || slices.ContainsFunc(p.traces, func(t *trace) bool { return t.seen < 0 || t.seen > len(p.newcomers.ids) })) {
+	if c.Reads && slices.ContainsFunc(p.traces, func(t *trace) bool { return t.seen < 0 || t.seen > len(p.newcomers.ids) }) {
 		c.Fail()
 	}
 }

@@ -252,7 +252,5 @@ func (b *Buffers) Code(c *codec.Codec) {
 		c.Bool(&u.traced)
 	}
 	codec.Table(c, b.of, use)
-	if codec.List(c, &b.latest, func(u *used) { use(&u.id, &u.before) }); len(b.latest) > maxLatest {
-		c.Fail()
-	}
+	codec.ListUpTo(c, &b.latest, maxLatest, func(u *used) { use(&u.id, &u.before) })
 }

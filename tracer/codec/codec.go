@@ -194,7 +194,11 @@ func (c *Codec) Length(n int) int {
 }
 
 // List writes or reads a list of any length; nil if it is empty.
-func List[T any](c *Codec, l *[]T, each func(*T)) {
+func List[T any](c *Codec, l *[]T, each func(*T)) { ListUpTo(c, l, math.MaxInt, each) }
+
+// ListUpTo is List for a list that has at most so many values. A value may take twenty times as much memory as data, so
+// that a longer list is invalid before any is read.
+func ListUpTo[T any](c *Codec, l *[]T, most int, each func(*T)) {
 	n := c.Length(len(*l))
 	if !c.Reads {
 		for i := range *l {
@@ -202,7 +206,10 @@ func List[T any](c *Codec, l *[]T, each func(*T)) {
 		}
 		return
 	}
-	*l = nil
+	if *l = nil; n > most {
+		c.Fail()
+		return
+	}
 	for range n {
 		var v T
 		if each(&v); c.Bad {

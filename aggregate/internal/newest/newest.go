@@ -124,7 +124,7 @@ func (n *List[T]) Only(selected func(*T) bool) (some List[T]) {
 func (n *List[T]) Code(c *codec.Codec, each func(*T)) {
 	list, missing := n.kept()
 	c.Uints(&n.Count, &missing)
-	if codec.List(c, &list, each); c.Reads {
+	if codec.ListUpTo(c, &list, Most, each); c.Reads {
 		n.all, n.missing = list, missing
 	}
 }
