@@ -367,6 +367,18 @@ func TestACheckpointThatClaimsTooMuchIsNotRead(t *testing.T) {
 	fuzztest.Bounded(t, len(many.Data), 0, func() { qt.Check(t, qt.IsNotNil(s.Restore(many))) })
 }
 
+// TestACheckpointOfManyProcesses: the call sites of all cost nothing for each.
+func TestACheckpointOfManyProcesses(t *testing.T) {
+	s := aggregate.New()
+	for pid := range 2000 {
+		e := tensor(1, 1+pid, 1, 0)
+		s.Apply(&e)
+	}
+	var c *event.Event
+	fuzztest.Bounded(t, 0, 0, func() { c = s.Checkpoint() })
+	fuzztest.Bounded(t, len(c.State.Data), 0, func() { qt.Check(t, qt.IsNil(aggregate.New().Restore(c.State))) })
+}
+
 // FuzzRestore: whatever is read, nothing panics, and what was accepted can be used.
 func FuzzRestore(f *testing.F) {
 	for seed := range uint64(6) {

@@ -32,6 +32,8 @@ type stateCodec struct {
 	// count.
 	reading            *process
 	links, allocations int
+	// last is the latest buffer of each site: the next one is similar. A site is of one process.
+	last []buffer
 }
 
 // hold counts allocations of the process that is read. A state never has more than there is room for.

@@ -118,7 +118,10 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 			return
 		}
 	}
-	last := make([]buffer, len(c.sites.List)) // of each site: the next one is similar
+	if c.last == nil {
+		c.last = make([]buffer, len(c.sites.List))
+	}
+	last := c.last
 	var before buffer
 	for i := range n {
 		var b *buffer
