@@ -87,7 +87,7 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	some.afterFree = filter(s.afterFree, func(a memory.AfterFree) bool { return selected(a.PID, a.UID) })
 	failed := func(f *memory.Failure) bool { return selected(f.PID, f.UID) }
 	some.failures, some.operationFailures = s.failures.Only(failed), s.operationFailures.Only(failed)
-	some.exited.list = filter(s.exited.list, func(x exitedProcess) bool { return selected(x.PID, x.UID) })
+	some.exited.list = filter(s.exited.list, func(x *exitedProcess) bool { return selected(x.PID, x.UID) })
 	for i := range some.exited.list {
 		some.lostEvents += some.exited.list[i].Count()
 	}

@@ -190,8 +190,8 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 // Ended returns the latest process with that id that ended, and to whom it counts; nil if there is none. It
 // must not be modified.
 func (s *State) Ended(pid int) (p *memory.Process, sharer int) {
-	for i := range slices.Backward(s.exited.list) {
-		if one := &s.exited.list[i]; one.PID == pid {
+	for _, one := range slices.Backward(s.exited.list) {
+		if one.PID == pid {
 			return &one.Process, one.sharer
 		}
 	}

@@ -133,41 +133,64 @@ const (
 
 // exits are the newest processes that ended, oldest first. count includes those that were dropped.
 type exits struct {
-	list  []exitedProcess
+	list  []*exitedProcess
 	count uint64
+	// users is what each user has of the list, and all their sum. Adding the first process counts them.
+	users map[int]exitedRoom
+	all   exitedRoom
 }
+
+// An exitedRoom is a number of ended processes, and that of their chips and themselves.
+type exitedRoom struct{ processes, size int }
 
 // add keeps an ended process, and drops the oldest ones of its user, or of the user with the most, if
 // there are too many.
 func (x *exits) add(view memory.Process, sharer int) {
-	x.count++
-	x.list = append(x.list, exitedProcess{view, sharer})
-	for {
-		counts, sizes := make(map[int]int), make(map[int]int)
-		size, most := 0, sharer
-		for i := range x.list {
-			of, n := x.list[i].sharer, 1+len(x.list[i].Devices)
-			counts[of], sizes[of], size = counts[of]+1, sizes[of]+n, size+n
-			if sizes[of] > sizes[most] {
-				most = of
-			}
+	if x.users == nil {
+		x.users = make(map[int]exitedRoom)
+		for _, p := range x.list {
+			x.tally(p, 1)
 		}
+	}
+	x.count++
+	x.list = append(x.list, &exitedProcess{view, sharer})
+	x.tally(x.list[len(x.list)-1], 1)
+	for {
 		drop := sharer
-		switch {
-		case counts[drop] > 1 && (counts[drop] > maxExited || sizes[drop] > maxExitedSize):
-		case len(x.list) > maxAllExited || size > maxAllExitedSize:
-			drop = most
+		switch own := x.users[sharer]; {
+		case own.processes > 1 && (own.processes > maxExited || own.size > maxExitedSize):
+		case x.all.processes > maxAllExited || x.all.size > maxAllExitedSize:
+			for user, has := range x.users {
+				most := x.users[drop].size
+				if has.size > most || has.size == most && drop != sharer && user < drop {
+					drop = user
+				}
+			}
 		default:
 			return
 		}
-		oldest := slices.IndexFunc(x.list, func(p exitedProcess) bool { return p.sharer == drop })
+		oldest := slices.IndexFunc(x.list, func(p *exitedProcess) bool { return p.sharer == drop })
+		x.tally(x.list[oldest], -1)
 		x.list = slices.Delete(x.list, oldest, oldest+1)
+	}
+}
+
+// tally adds a process to what users have, or takes it away with n = -1.
+func (x *exits) tally(p *exitedProcess, n int) {
+	size := n * (1 + len(p.Devices))
+	x.all = exitedRoom{x.all.processes + n, x.all.size + size}
+	has := x.users[p.sharer]
+	if has = (exitedRoom{has.processes + n, has.size + size}); has.processes > 0 {
+		x.users[p.sharer] = has
+	} else {
+		delete(x.users, p.sharer)
 	}
 }
 
 // code writes or reads the ended processes.
 func (x *exits) code(c *codec.Codec) {
-	codec.ListUpTo(c, &x.list, maxAllExited, func(p *exitedProcess) {
+	codec.ListUpTo(c, &x.list, maxAllExited, func(pp **exitedProcess) {
+		p := codec.Made(c, pp)
 		c.Value(&p.Process)
 		p.sharer = cmp.Or(p.sharer, p.UID)
 	})

@@ -176,6 +176,23 @@ func TestEndedProcessesOfAUserStay(t *testing.T) {
 	qt.Check(t, qt.IsNil(first)) // of many of the same user, the newest stay
 }
 
+// TestTheEndOfAProcessDoesNotCountTheOthers that ended before, of all users.
+func TestTheEndOfAProcessDoesNotCountTheOthers(t *testing.T) {
+	s := aggregate.New()
+	end := func(i int) {
+		s.Apply(&event.Event{TimeNs: uint64(i), Kind: event.ProcessStart, PID: 7, UID: i % 1000})
+	}
+	for i := range 2000 {
+		end(i)
+	}
+	fuzztest.Bounded(t, 0, 0, func() {
+		for i := range 2000 {
+			end(2000 + i)
+		}
+	})
+	qt.Check(t, qt.HasLen(s.Snapshot().Processes, 1024+1))
+}
+
 // TestSubordinateIDsCountAsTheirUser: a user may have thousands of ids in a user namespace.
 func TestSubordinateIDsCountAsTheirUser(t *testing.T) {
 	s := aggregate.New()

@@ -49,8 +49,8 @@ func (s *State) Totals() *memory.Snapshot {
 		}
 		snap.Processes = append(snap.Processes, view)
 	}
-	for i := range s.exited.list {
-		snap.Processes = append(snap.Processes, s.exited.list[i].Process)
+	for _, one := range s.exited.list {
+		snap.Processes = append(snap.Processes, one.Process)
 	}
 	for _, c := range s.byID() {
 		all := programs[c.id]
