@@ -46,8 +46,10 @@ type State struct {
 	restoring bool
 	// triedSites is how many call sites a user had when the idle ones were last removed for lack of room.
 	triedSites map[int]int
-	// examined is by user.
-	examined  map[int]examined
+	// examined is for failures. events counts those that were applied to this State: a checkpoint may claim
+	// any number.
+	examined  budget
+	events    uint64
 	keepSites bool
 	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince  uint64
@@ -83,7 +85,7 @@ func New() *State {
 		ran:       ran,
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
-		rooms:     newRooms(), triedSites: make(map[int]int), examined: make(map[int]examined),
+		rooms:     newRooms(), triedSites: make(map[int]int),
 		lost:     make(map[string]uint64),
 		unplaced: newChip(memory.NoDevice, 0, ran),
 	}
@@ -109,7 +111,7 @@ func (s *State) Apply(e *event.Event) {
 		}
 		return
 	}
-	if s.first == 0 {
+	if s.events++; s.first == 0 {
 		s.first = e.TimeNs
 	}
 	s.now = max(s.now, e.TimeNs)

@@ -288,7 +288,8 @@ func TestSubDevicesHaveAPartOfL1(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(l1Now(), [3]uint64{100, 1000, 900}))
 }
 
-// TestFailuresExamineABoundedNumberOfBuffers: a program can fail thousands of times a second.
+// TestFailuresExamineABoundedNumberOfBuffers: a program can fail thousands of times a second, and a recording can claim
+// that they were seconds apart.
 func TestFailuresExamineABoundedNumberOfBuffers(t *testing.T) {
 	const live, failures = 10_000, 300
 	s := after(opened(7, 5, 0), opened(8, 5, 0), lies(1, 8, 1, 300, 100, 0))
@@ -308,8 +309,26 @@ func TestFailuresExamineABoundedNumberOfBuffers(t *testing.T) {
 			examined++
 		}
 	}
-	qt.Check(t, qt.Equals(examined, quota.Allocations/live+1))
-	qt.Check(t, qt.IsTrue(fail(1000, 8)))       // another user's
+	qt.Check(t, qt.Equals(examined, quota.Allocations/live))
+	qt.Check(t, qt.IsTrue(fail(1000, 8))) // another user's
+	mark := func(ns uint64) {
+		for range live {
+			s.Apply(&event.Event{TimeNs: ns, Kind: event.Mark, Cause: "a mark"})
+		}
+	}
+	mark(1000)
 	qt.Check(t, qt.IsFalse(fail(1_000_000, 7))) // a millisecond has room for a tenth of them
-	qt.Check(t, qt.IsTrue(fail(11_000_000, 7))) // after 10 ms
+	for second := range uint64(100) {           // time without other events
+		if fail((1+second)*1e9, 7) {
+			examined++
+		}
+	}
+	qt.Check(t, qt.IsTrue(examined <= quota.Allocations/live+1), qt.Commentf("%d", examined))
+	qt.Assert(t, qt.IsNil(s.Restore(s.Checkpoint().State))) // which does not make room either
+	for range 2 {
+		fail(200e9, 7)
+	}
+	qt.Check(t, qt.IsFalse(fail(300e9, 7)))
+	mark(300e9)
+	qt.Check(t, qt.IsTrue(fail(400e9, 7))) // time and other events
 }

@@ -9,7 +9,6 @@ import (
 	"ttmem/aggregate/internal/space"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
-	"ttmem/tracer/quota"
 )
 
 // fail adds a failed allocation, or an operation that failed for another reason. It does not create a
@@ -103,7 +102,7 @@ func (p *process) evidence(e *event.Event) *memory.Evidence {
 	default:
 		return nil
 	}
-	if int(region) >= event.BankedRegions || !p.mayExamine(e.TimeNs) {
+	if int(region) >= event.BankedRegions || !p.state.examined.take(p.state, p.name.user(), p.buffers.Len()) {
 		return nil
 	}
 	address, a := p.allocatorOf(e, region)
@@ -127,25 +126,6 @@ func (p *process) evidence(e *event.Event) *memory.Evidence {
 		ev.SubDevicesPerBank = a.subDevices
 	}
 	return ev
-}
-
-// An examined counts the buffers that were examined for failures of a user, less one for each
-// microsecond since.
-type examined struct{ buffers, atNs uint64 }
-
-// mayExamine counts the buffers of a process as examined, and reports whether its user has not had too many
-// examined lately: a failure sorts them all, and a program can fail thousands of times a second.
-func (p *process) mayExamine(nowNs uint64) bool {
-	s := p.state
-	of := s.examined[p.name.user()]
-	of.buffers -= min(of.buffers, (nowNs-min(nowNs, of.atNs))/1000)
-	of.atNs = nowNs
-	may := of.buffers < quota.Allocations
-	if may {
-		of.buffers += uint64(p.buffers.Len())
-	}
-	s.examined[p.name.user()] = of
-	return may
 }
 
 // allocatorOf returns the allocator of an event and its address in the process. If the event

@@ -101,7 +101,6 @@ func (p *process) release() {
 	p.kept.ofLinks.Release(s.rooms.links)
 	p.kept.ofCovers.Release(s.rooms.covers)
 	delete(s.triedSites, p.name.user())
-	delete(s.examined, p.name.user())
 }
 
 // beyond counts what is left out of a process.
