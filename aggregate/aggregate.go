@@ -46,11 +46,11 @@ type State struct {
 	restoring bool
 	// triedSites is how many call sites a user had when the idle ones were last removed for lack of room.
 	triedSites map[int]int
-	// examined is for failures. events counts those that were applied to this State: a checkpoint may claim
-	// any number.
-	examined  budget
-	events    uint64
-	keepSites bool
+	// examined is for failures, and compared for overlaps. events counts those that were applied to this State: a
+	// checkpoint may claim any number.
+	examined, compared budget
+	events             uint64
+	keepSites          bool
 	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince  uint64
 	operations  operations

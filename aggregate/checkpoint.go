@@ -142,7 +142,7 @@ func (s *State) Restore(from *event.State) (err error) {
 	}()
 	read := New()
 	read.keepSites, read.began, read.restoring, *read.ran = s.keepSites, s.began, true, *s.ran
-	read.events, read.examined = s.events, s.examined
+	read.events, read.examined, read.compared = s.events, s.examined, s.compared
 	if from == nil || len(from.Data) == 0 || from.Data[0] != stateVersion {
 		return errCheckpoint
 	}

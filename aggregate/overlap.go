@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"ttmem/aggregate/internal/newest"
 	"ttmem/aggregate/internal/overlap"
 	"ttmem/aggregate/internal/peak"
 	"ttmem/aggregate/memory"
@@ -173,11 +174,15 @@ func (s *State) buffersOn(on *chip, only *process) iter.Seq[*buffer] {
 }
 
 // noteOverlap lists the overlaps of a new buffer on chips. Finding the other buffers is a pass over
-// all: it is done for the first such buffer of a call site, the second, the fourth and so on.
+// all: it is done for the first such buffer of a call site, the second, the fourth and so on, or for the
+// next one for which the budget has room.
 func (p *process) noteOverlap(b *buffer, on []*chip) {
 	s := p.state
 	times := s.overlaps.Count + 1
 	defer func() { s.overlaps.Count = times }()
+	if bits.OnesCount32(b.overlapped+1) == 1 && !s.maySearchOverlaps(p.name.user()) {
+		return
+	}
 	if b.overlapped++; bits.OnesCount32(b.overlapped) != 1 {
 		return
 	}
@@ -190,6 +195,10 @@ func (p *process) noteOverlap(b *buffer, on []*chip) {
 	}
 	if room <= 0 {
 		return
+	}
+	known := make(map[memory.OverlapSites]bool, len(list))
+	for i := range list {
+		known[list[i].Sites()] = true
 	}
 	first := make(map[*callSite]*buffer)
 	for _, p := range s.processes {
@@ -211,11 +220,18 @@ func (p *process) noteOverlap(b *buffer, on []*chip) {
 			TimeNs: b.SinceNs, Devices: other.commonChips(on), Region: b.Region.String(), Address: start, BytesPerBank: end - start,
 			Earlier: other.inOverlap(), Later: b.inOverlap(), Number: s.applied,
 		}
-		if room > 0 && !slices.ContainsFunc(list, func(o memory.Overlap) bool { return o.SameSites(&one) }) {
+		if room > 0 && !known[one.Sites()] {
 			s.overlaps.Add(one)
 			room--
 		}
 	}
+}
+
+// maySearchOverlaps reports whether the budget has room for the buffers of all processes, and for the overlaps that
+// are listed.
+func (s *State) maySearchOverlaps(user int) bool {
+	b := &s.compared
+	return b.take(s, user, len(s.processes)) && b.take(s, user, s.BufferCount()+newest.Most)
 }
 
 // commonChips returns which of the chips a buffer is on.

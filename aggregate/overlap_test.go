@@ -3,6 +3,7 @@ package aggregate_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -128,6 +129,39 @@ func TestOverlaps(t *testing.T) {
 			qt.Check(t, qt.Equals(p.Bytes, peaks[p.Device]), qt.Commentf("seed %d, chip %d", seed, p.Device))
 		}
 	}
+}
+
+// TestSearchesForOverlapsAreBounded: many call sites have the same stack, so that the list has no entry for each, but
+// each is searched for. Events and time make room for further searches.
+func TestSearchesForOverlapsAreBounded(t *testing.T) {
+	s := aggregate.New()
+	const live = 10_000
+	for i := range uint64(live) {
+		s.Apply(allocAt(1, 7, 1, 1+i, 100+10*i, 10, event.DRAM, 0))
+	}
+	s.Apply(&event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: 8, UID: 1001})
+	id := uint64(0)
+	overlap := func(now uint64, stack *event.Stack) {
+		id++
+		e := allocAt(now, 8, 2+id/6, id, 100, 10, event.DRAM, 0)
+		e.Layout, e.Stack = event.Layout(id%6), stack
+		s.Apply(e)
+	}
+	listed := func(stack *event.Stack) bool {
+		return slices.ContainsFunc(s.Snapshot().Overlaps, func(o memory.Overlap) bool { return o.Later.Stack == stack })
+	}
+	a, b := frame("a"), frame("b")
+	for range 200 {
+		overlap(2, a)
+	}
+	overlap(3, b)
+	qt.Check(t, qt.IsTrue(listed(a)))
+	qt.Check(t, qt.IsFalse(listed(b)))
+	for range live {
+		s.Apply(&event.Event{TimeNs: 1e9, Kind: event.Mark, Cause: "a mark"})
+	}
+	overlap(1e9, b)
+	qt.Check(t, qt.IsTrue(listed(b)))
 }
 
 // TestOverlapsAreListed: a parent mesh and its submesh, a third allocator of another process, and

@@ -37,7 +37,8 @@ type callSite struct {
 	run   births.Site
 	// temporary counts those that were freed soon.
 	temporary churn.Site
-	// overlapped is how many of its buffers had addresses of another allocator's buffer.
+	// overlapped is how many of its buffers had addresses of another allocator's buffer, without those for which
+	// the budget had no room: see noteOverlap.
 	overlapped uint32
 }
 

@@ -66,11 +66,23 @@ func (o *Overlap) ResolveStacks(pid int) {
 	}
 }
 
-// SameSites reports whether the overlap is of the same two call sites.
-func (o *Overlap) SameSites(p *Overlap) bool {
-	return o.Region == p.Region && o.Earlier.sameSite(&p.Earlier) && o.Later.sameSite(&p.Later)
+// OverlapSites identify the two call sites of an overlap.
+type OverlapSites struct {
+	region         string
+	earlier, later overlapSite
 }
 
-func (b *OverlapBuffer) sameSite(o *OverlapBuffer) bool {
-	return b.PID == o.PID && b.BeforeAttach == o.BeforeAttach && StackID(b.Stack) == StackID(o.Stack)
+type overlapSite struct {
+	pid          int
+	beforeAttach bool
+	stack        uint64
+}
+
+// Sites returns the two call sites.
+func (o *Overlap) Sites() OverlapSites {
+	return OverlapSites{o.Region, o.Earlier.site(), o.Later.site()}
+}
+
+func (b *OverlapBuffer) site() overlapSite {
+	return overlapSite{b.PID, b.BeforeAttach, StackID(b.Stack)}
 }
