@@ -204,6 +204,12 @@ func (p *process) replayTrace(e *event.Event) {
 	if p.used != nil {
 		p.used.Replay(e.TimeNs, e.Stack)
 	}
+	if !p.mayReplay(d, t, e) {
+		for _, c := range d.chips {
+			c.chip.pools[event.L1].AtLeast = true
+		}
+		return
+	}
 	if t == nil {
 		op := s.operation(d, e)
 		op.Replays, op.LastNs = op.Replays+1, e.TimeNs
@@ -218,13 +224,7 @@ func (p *process) replayTrace(e *event.Event) {
 		return
 	}
 	p.findUnsafe(t, e.TimeNs)
-	if !t.replay.isCurrent(s) {
-		if !p.maySpend(t.steps, e.TimeNs) {
-			for _, c := range d.chips {
-				c.chip.pools[event.L1].AtLeast = true
-			}
-			return
-		}
+	if t.replay == nil {
 		t.replay = p.replayOf(t, e)
 	}
 	for op, runs := range t.replay.ops {
@@ -237,6 +237,22 @@ func (p *process) replayTrace(e *event.Event) {
 			c.chip.begin(&again)
 		}
 	}
+}
+
+// mayReplay reports whether a replay costs no more than its user may cause. It drops what the trace has of the one before if
+// that is not current.
+func (p *process) mayReplay(d *deviceSet, t *trace, e *event.Event) bool {
+	const stepsAChip, operationsAStep = 4, 2
+	steps := stepsAChip * len(d.chips)
+	switch {
+	case t == nil:
+	case t.replay.isCurrent(p.state):
+		steps += len(t.replay.ops) / operationsAStep
+	default:
+		t.replay = nil
+		steps += t.steps
+	}
+	return steps <= stepsAChip*cheapChips || p.maySpend(steps, e.TimeNs)
 }
 
 // replayOf returns what a replay of a trace does, and takes the samples of its operations.

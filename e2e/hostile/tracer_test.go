@@ -28,7 +28,7 @@ const (
 	// answerLimit is how long an answer may take, and a figure to be exact.
 	answerLimit = time.Second
 	// residentLimit is how much memory a tracer may take.
-	residentLimit = 300 << 20
+	residentLimit = 400 << 20
 	// endLimit is how long a tracer may take to end.
 	endLimit = 5 * time.Second
 	// startPatience is how long after its start a service waits with answers for what it reads
