@@ -312,7 +312,7 @@ func (c *stateCodec) trace(pp **trace, p *process) {
 	c.Bool(&t.capturing)
 	c.Bool(&t.partial)
 	codec.Number(c.Codec, &t.seen)
-	codec.List(c.Codec, &t.runs, func(r *tracedRun) {
+	codec.ListUpTo(c.Codec, &t.runs, maxTracedRuns, func(r *tracedRun) {
 		c.set(&r.set, p.name)
 		c.Uints(&r.program, &r.count)
 		c.Stack(&r.stack)
@@ -325,7 +325,7 @@ func (c *stateCodec) trace(pp **trace, p *process) {
 		}
 	}
 	foreign := func(r tracedRun) bool { return r.set.process != p.name }
-	if c.Reads && (len(p.traces) >= maxTraces || len(t.runs) > maxTracedRuns || t.set.process != p.name || slices.ContainsFunc(t.runs, foreign)) {
+	if c.Reads && (len(p.traces) >= maxTraces || t.set.process != p.name || slices.ContainsFunc(t.runs, foreign)) {
 		c.Fail()
 	}
 }
