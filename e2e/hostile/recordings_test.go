@@ -302,6 +302,60 @@ func TestExpandingRecordings(t *testing.T) {
 	}
 }
 
+// TestRepeatingRecordings: a recording of some KB whose few bytes repeat a long name, or a deep stack, for hundreds of
+// MB of text costs every view little memory.
+func TestRepeatingRecordings(t *testing.T) {
+	u := newUser(t, 15)
+	path := filepath.Join(public, "repeating.ttmem")
+	const deep = 2048
+	for name, of := range map[string]struct {
+		stacks int
+		frame  event.Frame
+	}{
+		"Python names": {1, event.Frame{Kind: event.Python, Name: strings.Repeat("n", 32<<10), File: "/a.py"}},
+		"native names": {1, event.Frame{Kind: event.Native, Name: strings.Repeat("n", 32<<10), Module: "m"}},
+		"deep stacks":  {400, event.Frame{Kind: event.Python, Name: "f", File: "/a.py"}},
+	} {
+		var out bytes.Buffer
+		w, err := recording.NewWriter(&out, recording.Header{Created: time.Unix(1e9, 0), MonotonicNs: 1, Recording: 1})
+		qt.Assert(t, qt.IsNil(err))
+		first := out.Len()
+		for i := range of.stacks {
+			frames := slices.Repeat([]event.Frame{of.frame}, deep)
+			for line := range frames {
+				frames[line].Line = line
+			}
+			frames[0].Line = deep + i
+			w.Add(&event.Event{
+				Kind: event.Alloc, TimeNs: uint64(i + 1), PID: 7, TID: 7, Devices: []int{0}, Region: event.DRAM, BufferID: uint64(i), Object: uint64(i*64 + 64),
+				Address: uint64(4096 * i), SizeBytes: 4096, PageSizeBytes: 4096, BytesPerBank: 4096, Banks: 1, Stack: event.StackOf(frames),
+			})
+		}
+		qt.Assert(t, qt.IsNil(w.Flush()))
+		b := withoutPadding(out.Bytes(), first)
+		qt.Assert(t, qt.IsTrue(len(b) < 16<<10), qt.Commentf("%d", len(b)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, b, 0o644)))
+		for _, command := range damagedViews {
+			s := show(u, command, path, filepath.Join(u.home, "out"))
+			about := qt.Commentf("%s: %s: %v, %d MiB: %.300s", name, command, s.took, s.resident>>20, s.stderr)
+			qt.Check(t, qt.StringContains(string(s.stderr)+string(s.stdout), "its events make no sense"), about)
+			qt.Check(t, qt.IsTrue(s.resident < residentLimit), about)
+			qt.Check(t, qt.IsFalse(tracetest.IsLate(s.took, 5*time.Second)), about)
+		}
+	}
+}
+
+// withoutPadding returns a recording whose only block, at an offset, has no padding.
+func withoutPadding(b []byte, block int) []byte {
+	const headBytes = 40
+	if at := bytes.LastIndex(b, []byte{0x50, 0x2a, 0x4d, 0x18}); at > 0 { // a skippable frame of zstd
+		b = bytes.Clone(b[:at])
+	}
+	binary.LittleEndian.PutUint32(b[block+12:], uint32(len(b)-block-headBytes))
+	binary.LittleEndian.PutUint32(b[block+4:], crc32.Checksum(b[block+8:], crc32.MakeTable(crc32.Castagnoli)))
+	return b
+}
+
 // damage returns a damaged copy of a recording.
 func damage(dice *rand.Rand, source []byte) []byte {
 	b := bytes.Clone(source)

@@ -3,6 +3,7 @@ package event
 import (
 	"encoding/json"
 	"hash/maphash"
+	"slices"
 	"sync"
 )
 
@@ -125,7 +126,11 @@ func (s *Stack) Frames() []Frame {
 	if len(calls) == 1 {
 		return calls[0].Frames
 	}
-	var frames []Frame
+	n := 0
+	for _, c := range calls {
+		n += len(c.Frames)
+	}
+	frames := slices.Grow([]Frame(nil), n)
 	for _, c := range calls {
 		frames = append(frames, c.Frames...)
 	}

@@ -15,11 +15,11 @@ type dictionary struct {
 	c *codec.Codec
 	// defined is the number of defined frames, refs the number of frames in all stacks.
 	defined, refs int
-	// blockRefs is the number of frames in the stacks that the block defines, and mostBlockRefs the
-	// limit for reading.
+	// blockRefs is the number of frames in the stacks that the block defines, with what else counts as a
+	// frame, and mostBlockRefs the limit for reading.
 	blockRefs, mostBlockRefs int
-	// inlined has the numbers of inlined frames.
-	inlined map[uint32]bool
+	// costs is how much each defined frame counts in blockRefs.
+	costs []uint16
 	// last are the frames of the latest defined stack, address is the address of the latest
 	// frame.
 	last    []uint32
@@ -64,14 +64,15 @@ func newReading(lines *func(event.Frame) []event.Frame) *dictionary {
 	}}
 }
 
-// full reports whether the definitions must be reset. The names and stacks of a program may grow
-// without end; at a reset they take 40 MiB. One event cannot add more than the rest of each
-// limit.
+// full reports whether the block must end: the definitions must be reset, or the block needs much padding. The
+// names and stacks of a program may grow without end; at a reset they take 40 MiB. One event cannot add more than
+// the rest of each limit.
 func (d *dictionary) full() bool {
 	const part = 8
 	strings, bytes := d.c.Texts()
 	return strings >= maxStrings/part || bytes >= maxStringBytes/part || d.defined >= maxFrames/part ||
-		len(d.stackNumbers) >= maxStacks/part || d.refs >= maxFrameRefs/part
+		len(d.stackNumbers) >= maxStacks/part || d.refs >= maxFrameRefs/part ||
+		d.blockRefs >= maxBlockRefs*fullBytes
 }
 
 // text writes or reads a string.
@@ -82,9 +83,11 @@ func (d *dictionary) text(s *string) {
 			written = ""
 		}
 		d.c.Text(&written)
+		d.charge(len(written) / refText)
 		return
 	}
 	d.c.Text(s)
+	d.charge(len(*s) / refText)
 	if n, bytes := d.c.Texts(); len(*s) > maxString || n >= maxStrings || bytes > maxStringBytes {
 		d.c.Fail()
 	}
@@ -152,22 +155,21 @@ func (d *dictionary) define(stack []uint32) []uint32 {
 			return nil
 		}
 	}
-	if d.blockRefs += d.cost(stack); d.c.Reads && d.blockRefs > d.mostBlockRefs {
-		d.c.Fail()
+	for _, f := range stack {
+		d.charge(int(d.costs[f]))
+	}
+	if d.c.Bad {
 		return nil
 	}
 	d.last = stack
 	return stack
 }
 
-// cost returns how much the frames of a stack count in blockRefs.
-func (d *dictionary) cost(stack []uint32) (n int) {
-	for _, f := range stack {
-		if n++; d.inlined[f] {
-			n += inlinedRefs - 1
-		}
+// charge adds to blockRefs.
+func (d *dictionary) charge(n int) {
+	if d.blockRefs += n; d.c.Reads && d.blockRefs > d.mostBlockRefs {
+		d.c.Fail()
 	}
-	return n
 }
 
 // frame writes or reads the number of a frame, with its definition the first time.
@@ -200,12 +202,11 @@ func (d *dictionary) frame(number *uint32) {
 		d.frames = append(d.frames, f)
 		d.hashes = append(d.hashes, hashFrame(&f))
 	}
+	cost := 1 + (min(len(f.Name), maxString)+min(len(f.File), maxString)+min(len(f.Module), maxString))/refText
 	if f.Inlined {
-		if d.inlined == nil {
-			d.inlined = make(map[uint32]bool)
-		}
-		d.inlined[uint32(d.defined)] = true
+		cost += inlinedRefs - 1
 	}
+	d.costs = append(d.costs, uint16(cost))
 	d.defined++
 }
 

@@ -3,6 +3,7 @@ package recording
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,30 +76,72 @@ func TestRegularEventsAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestRepeatedStacksAreBounded: a few bytes that repeat a deep stack with another frame are not read.
-func TestRepeatedStacksAreBounded(t *testing.T) {
-	stacks := make([]event.Event, 3000)
-	shared := make([]event.Frame, maxStackFrames-1)
-	for i := range stacks {
-		stacks[i] = event.Event{Kind: event.Alloc, PID: 7, Stack: event.StackOf(append([]event.Frame{{Line: i}}, shared...))}
-	}
-	var out bytes.Buffer
-	w, err := NewWriter(&out, fixed)
-	qt.Assert(t, qt.IsNil(err))
-	for i := range stacks {
-		w.rows.row(&stacks[i])
-		w.next.events++
-	}
-	w.rows.blockRefs = 0 // no padding
-	qt.Assert(t, qt.IsNil(w.Flush()))
-	fuzztest.Bounded(t, out.Len(), 64*16, func() {
-		r, err := NewReader(bytes.NewReader(out.Bytes()))
-		qt.Assert(t, qt.IsNil(err))
-		for err == nil {
-			err = r.Next(new(event.Event))
+// TestRepetitionIsBounded: a few bytes that repeat a deep stack with another frame, or a long text, are not read. A
+// writer pads their block, so that they are read again.
+func TestRepetitionIsBounded(t *testing.T) {
+	long := strings.Repeat("n", maxString)
+	same := func(f event.Frame) *event.Stack {
+		frames := make([]event.Frame, maxStackFrames)
+		for i := range frames {
+			frames[i] = f
+			frames[i].Line = i
 		}
-		qt.Check(t, qt.ErrorMatches(err, ".*its events make no sense.*"))
+		return event.StackOf(frames)
+	}
+	shared := make([]event.Frame, maxStackFrames-1)
+	for name, events := range map[string][]event.Event{
+		"frames": allocs(300, func(i int) event.Event {
+			return event.Event{Stack: event.StackOf(append([]event.Frame{{Line: i}}, shared...))}
+		}),
+		"names":    allocs(1, func(int) event.Event { return event.Event{Stack: same(event.Frame{Name: long})} }),
+		"files":    allocs(1, func(int) event.Event { return event.Event{Stack: same(event.Frame{File: long})} }),
+		"modules":  allocs(1, func(int) event.Event { return event.Event{Stack: same(event.Frame{Module: long})} }),
+		"symbols":  allocs(1, func(int) event.Event { return event.Event{Stack: same(event.Frame{Symbol: long, Path: long})} }),
+		"messages": allocs(9000, func(i int) event.Event { return event.Event{Message: long, Cause: long, SizeBytes: uint64(i)} }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			equal(t, read(t, write(t, events)), events)
+			var out bytes.Buffer
+			w, err := NewWriter(&out, fixed)
+			qt.Assert(t, qt.IsNil(err))
+			for i := range events {
+				w.rows.row(&events[i])
+				w.next.events++
+			}
+			w.rows.blockRefs = 0 // no padding
+			qt.Assert(t, qt.IsNil(w.Flush()))
+			fuzztest.Bounded(t, out.Len(), 2*maxBlockRefs*refText, func() {
+				r, err := NewReader(bytes.NewReader(out.Bytes()))
+				qt.Assert(t, qt.IsNil(err))
+				for err == nil {
+					err = r.Next(new(event.Event))
+				}
+				qt.Check(t, qt.ErrorMatches(err, ".*its events make no sense.*"))
+			})
+		})
+	}
+}
+
+// allocs returns n events, which are allocations.
+func allocs(n int, of func(int) event.Event) (events []event.Event) {
+	for i := range n {
+		e := of(i)
+		e.Kind, e.PID = event.Alloc, 7
+		events = append(events, e)
+	}
+	return events
+}
+
+// TestMuchPaddingEndsABlock: a block that needs more padding than a block may have is not written.
+func TestMuchPaddingEndsABlock(t *testing.T) {
+	frame := event.NewCall([]event.Frame{{Name: strings.Repeat("n", maxString)}})
+	shared := slices.Repeat([]*event.Call{frame}, maxStackFrames-1)
+	events := allocs(1000, func(i int) event.Event {
+		return event.Event{Stack: event.NewStack(uint64(i+1), func() []*event.Call {
+			return append([]*event.Call{event.NewCall([]event.Frame{{Line: i}})}, shared...)
+		})}
 	})
+	qt.Check(t, qt.HasLen(read(t, write(t, events)), len(events)))
 }
 
 // TestACheckpointBeyondTheLimitsIsNotWritten: nobody could read it.

@@ -69,14 +69,21 @@ const (
 	// costs.
 	maxExpansion = 32
 	// maxBlockRefs is the most frames of new stacks for each byte of a block: a stack may repeat most
-	// of the one before it. An inlined frame counts as inlinedRefs, because it is not shared.
-	maxBlockRefs = 64
+	// of the one before it, and a few bytes repeat a name. Blocks with a new stack in each event have 5. An
+	// inlined frame counts as inlinedRefs, because it is not shared, and refText bytes of text as a frame,
+	// because views write the text of each stack.
+	maxBlockRefs = 32
 	inlinedRefs  = 16
-	// maxString is the maximum length of a string; longer ones are truncated.
-	maxString = 256 << 10
+	refText      = 256
+	// maxString is the maximum length of a string; longer ones are truncated. No symbol that a tracer
+	// reads is longer.
+	maxString = 32 << 10
 	// maxList is the maximum number of devices or core ranges of an event; longer lists
 	// are truncated.
 	maxList = 4096
+	// maxUsed is the maximum number of addresses in each list of Uses; longer ones are truncated. All runs
+	// of a program share these, so that few bytes repeat them. A tracer finds at most 24 for a run.
+	maxUsed = 64
 	// maxNewText is the maximum length of the strings that a block defines; further ones are
 	// left empty. It keeps a block below maxRaw.
 	maxNewText = 4 << 20

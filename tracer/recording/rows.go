@@ -182,6 +182,10 @@ func (r *rows) row(e *event.Event) {
 func (r *rows) used(u **event.Uses) {
 	c, n := r.c, 0
 	if !c.Reads {
+		if v := *u; max(len(v.Arguments), len(v.Statics)) > maxUsed {
+			written := &event.Uses{Arguments: v.Arguments[:min(len(v.Arguments), maxUsed)], Statics: v.Statics[:min(len(v.Statics), maxUsed)], Partial: true}
+			u = &written
+		}
 		r.key = appendUses(r.key[:0], *u)
 		n = r.usesNumbers[string(r.key)]
 	}
@@ -209,6 +213,9 @@ func (r *rows) used(u **event.Uses) {
 				c.Fail()
 			}
 		})
+		if len(*list) > maxUsed {
+			c.Fail()
+		}
 	}
 	r.uses = append(r.uses, *u)
 }
@@ -286,12 +293,12 @@ func (r *rows) writeShape(e *event.Event, has uint8) int {
 	s := shape{event: *e, has: has}
 	s.event.Devices = e.Devices[:min(len(e.Devices), maxList)]
 	s.event.Cores = e.Cores[:min(len(e.Cores), maxList)]
-	at, n := len(r.c.Data), 0
+	at, refs, n := len(r.c.Data), r.blockRefs, 0
 	r.c.Below(&n, 1)
 	r.common(&s)
 	definition := r.c.Data[at:]
 	if n = r.numbers[string(definition)]; n > 0 {
-		r.c.Data = r.c.Data[:at]
+		r.c.Data, r.blockRefs = r.c.Data[:at], refs
 		r.c.Below(&n, len(r.shapes)+1)
 		return n
 	}

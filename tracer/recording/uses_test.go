@@ -2,10 +2,12 @@ package recording
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 
@@ -50,4 +52,30 @@ func TestManyUses(t *testing.T) {
 		events = append(events, event.Event{Kind: event.ProgramRun, Uses: events[i/2*2].Uses})
 	}
 	equal(t, read(t, write(t, events)), events)
+}
+
+// TestManyAddressesOfARun: one definition may be repeated by many runs, so that it has few addresses.
+func TestManyAddressesOfARun(t *testing.T) {
+	for _, uses := range []event.Uses{{Arguments: make([]uint32, 200_000)}, {Statics: make([]uint32, maxUsed+1)}} {
+		events := []event.Event{{Kind: event.ProgramRun, Uses: &uses}, {Kind: event.ProgramRun, Uses: &uses}}
+		original := uses
+		for _, e := range read(t, write(t, events)) {
+			qt.Check(t, qt.HasLen(slices.Concat(e.Uses.Arguments, e.Uses.Statics), maxUsed))
+			qt.Check(t, qt.IsTrue(e.Uses.Partial))
+		}
+		qt.Check(t, qt.DeepEquals(uses, original)) // others use it, too
+
+		written := rows{dictionary: newWriting()}
+		definition, partial := 0, false
+		written.c.Below(&definition, 1)
+		written.c.Bool(&partial)
+		for _, list := range [...]*[]uint32{&uses.Arguments, &uses.Statics} {
+			codec.List(written.c, list, func(v *uint32) { codec.Number(written.c, v) })
+		}
+		r := rows{dictionary: newReading(nil)}
+		r.c.Data = written.c.Data
+		var u *event.Uses
+		r.used(&u)
+		qt.Check(t, qt.IsTrue(r.c.Bad))
+	}
 }

@@ -109,8 +109,9 @@ func (l *sampler) site(stack *event.Stack) *site {
 	names := alloc.Namer{Rules: l.rules}
 	one := &site{Site: names.NewSite(stack)}
 	h := fnv.New128a()
-	for i := range stack.Frames() {
-		function, place := page.FrameTexts(&stack.Frames()[i])
+	frames := stack.Frames()
+	for i := range frames {
+		function, place := page.FrameTexts(&frames[i])
 		fmt.Fprintf(h, "%s\x00%s\x00", function, place)
 	}
 	one.key = hex.EncodeToString(h.Sum(nil))

@@ -135,9 +135,13 @@ func isStatic(r *alloc.Row) bool { return r.Region == event.CB }
 // largest orders rows by the size of their change.
 func largest(a, b *alloc.Row) int {
 	x, y := Change(a), Change(b)
-	return cmp.Or(memory.CompareBools(!isStatic(a), !isStatic(b)), cmp.Compare(max(y, -y), max(x, -x)), cmp.Compare(y, x),
+	order := cmp.Or(memory.CompareBools(!isStatic(a), !isStatic(b)), cmp.Compare(max(y, -y), max(x, -x)), cmp.Compare(y, x),
 		cmp.Compare(changeBuffers(b), changeBuffers(a)), cmp.Compare(b.Amounts[inB].Bytes, a.Amounts[inB].Bytes),
-		cmp.Compare(a.Text, b.Text), cmp.Compare(a.Region.String(), b.Region.String()), page.CompareFrames(a.Stack.Frames(), b.Stack.Frames()))
+		cmp.Compare(a.Text, b.Text), cmp.Compare(a.Region.String(), b.Region.String()))
+	if order != 0 {
+		return order // stacks are long
+	}
+	return page.CompareFrames(a.Stack.Frames(), b.Stack.Frames())
 }
 
 // order sorts the groups and removes those that are not to be listed.

@@ -92,8 +92,10 @@ func Largest(a, b *alloc.Row) int {
 		bytes = cmp.Or(bytes, cmp.Compare(b.Amounts[i].Bytes, a.Amounts[i].Bytes))
 		countA, countB = countA+a.Amounts[i].Count, countB+b.Amounts[i].Count
 	}
-	return cmp.Or(bytes, cmp.Compare(countB, countA), cmp.Compare(a.Text, b.Text), slices.Compare(a.Callers, b.Callers),
-		page.CompareFrames(a.Stack.Frames(), b.Stack.Frames()))
+	if order := cmp.Or(bytes, cmp.Compare(countB, countA), cmp.Compare(a.Text, b.Text)); order != 0 {
+		return order // stacks are long
+	}
+	return cmp.Or(slices.Compare(a.Callers, b.Callers), page.CompareFrames(a.Stack.Frames(), b.Stack.Frames()))
 }
 
 // Named returns a row that is no call site.
