@@ -143,7 +143,7 @@ func (d *decoder) decode(raw []byte) {
 		}
 	default:
 		if p = d.follow(program, e.TimeNs, true); p == nil {
-			d.unknown(nil, "record of a program that has ended")
+			d.unknown(d.processes[e.PID], "record of a program that has ended")
 			return
 		}
 	}

@@ -52,6 +52,10 @@ func (d *decoder) countLosses() {
 	d.kernelLosses = append(slices.DeleteFunc(list, d.countLoss), d.kernelLosses...)
 }
 
+// userLossNs is how long a loss of a user waits until one of their processes is known. If none is, they have ended. Totals
+// of others are not in doubt then: the kernel side counts by user after hundreds of processes with losses of their own.
+const userLossNs = 1e9
+
 // countLoss counts a loss of the kernel side. It returns false if that has to wait.
 func (d *decoder) countLoss(l kernelLoss) bool {
 	program := kernel.Program{PID: int(l.Tgid), ExecID: l.ExecId}
@@ -65,14 +69,16 @@ func (d *decoder) countLoss(l kernelLoss) bool {
 				found = true
 			}
 		}
-		if found {
+		if !found && d.known >= l.TimeNs+userLossNs {
+			d.Warn(int(l.Uid), fmt.Sprintf("lost %d events of processes that have ended: %s", l.Count, kernel.Causes[l.Cause]))
 			return true
 		}
-	case l.Tgid != 0 && l.ExecId != 0:
+		return found
+	case l.Tgid != 0:
 		if p != nil && program.ExecID > p.ExecID && (p.ending || d.known < l.TimeNs) {
 			return false // the program before it may have more records
 		}
-		p = d.follow(program, l.TimeNs, true)
+		p = cmp.Or(d.follow(program, l.TimeNs, true), p) // nil: the process runs another program already
 	}
 	if p != nil && l.Cause == uint32(bpf.KernelLostCauseLOST_UNLOADED) {
 		d.spaces.Changed(p.PID) // else it would get no stacks any more

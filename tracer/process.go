@@ -351,6 +351,9 @@ func (d *decoder) readCommandsAgain() {
 // exec handles the record of an exec: the process runs a program from now on. Who it is is read for a program that ends
 // before it is known to use tt-metal.
 func (d *decoder) exec(program kernel.Program, timeNs uint64) {
+	if d.processes[program.PID] == nil {
+		d.countLosses() // the program before may have reported nothing else
+	}
 	before := d.processes[program.PID]
 	if before != nil && before.ExecID >= program.ExecID {
 		return // it was discovered before
