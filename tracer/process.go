@@ -192,7 +192,7 @@ func (d *decoder) readIdentity(p *process, sinceNs uint64) {
 	}
 	p.describing = true
 	d.reads.files(sinceNs, math.MaxUint64, func() func() {
-		read := find.Describe(p.PID)
+		read := find.Describe(p.PID, sinceNs)
 		return func() { d.describe(p, &read) }
 	})
 }
@@ -307,8 +307,9 @@ func (d *decoder) readCommand(p *process, sinceNs uint64) {
 	if p.start.Start.Command != "" {
 		return
 	}
+	atNs := p.sinceNs
 	p.Read(sinceNs, func(ctx context.Context, of host.ReadableProcess) func() {
-		command := of.CommandLine(ctx)
+		command := of.CommandLine(ctx, atNs)
 		return func() { d.setCommand(p, command) }
 	})
 }
@@ -348,8 +349,7 @@ func (d *decoder) readCommandsAgain() {
 	}
 }
 
-// exec handles the record of an exec: the process runs a program from now on. Who it is is read for a program that ends
-// before it is known to use tt-metal.
+// exec handles the record of an exec. The identity is read now: the program may end before it is known to use tt-metal.
 func (d *decoder) exec(program kernel.Program, timeNs uint64) {
 	if d.processes[program.PID] == nil {
 		d.countLosses() // the program before may have reported nothing else
@@ -366,7 +366,7 @@ func (d *decoder) exec(program kernel.Program, timeNs uint64) {
 	}
 	p := d.add(program, timeNs)
 	d.reads.files(math.MaxUint64, math.MaxUint64, func() func() {
-		read := find.Describe(p.PID)
+		read := find.Describe(p.PID, timeNs)
 		if !d.kernel.Runs(p.Program) {
 			return func() {} // it may be another process's
 		}
@@ -442,7 +442,7 @@ func (d *decoder) sweep(timeNs uint64) {
 
 func (d *decoder) hasEnded(p *process) bool {
 	if p.unlisted {
-		return host.Ended(p.PID)
+		return host.Ended(p.PID) || host.BeganAfter(p.PID, p.sinceNs)
 	}
 	return !d.kernel.Runs(p.Program)
 }

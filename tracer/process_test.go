@@ -21,6 +21,16 @@ import (
 	"ttmem/tracer/kernel"
 )
 
+// TestAProcessHasEndedWhenItsIDIsAnothers: also one whose end the kernel side does not report.
+func TestAProcessHasEndedWhenItsIDIsAnothers(t *testing.T) {
+	d := newTestDecoder()
+	p := d.add(kernel.Program{PID: os.Getpid()}, host.Now())
+	p.unlisted = true
+	qt.Check(t, qt.IsFalse(d.hasEnded(p)))
+	p.sinceNs = 1 // long before this process began
+	qt.Check(t, qt.IsTrue(d.hasEnded(p)))
+}
+
 func TestSweepEndsProcess(t *testing.T) {
 	d := newTestDecoder()
 	const ended, runs = 1 << 30, 1<<30 + 1
@@ -87,7 +97,7 @@ func TestWhoAShortCommandIs(t *testing.T) {
 	pid := program.Process.Pid
 	d := newTestDecoder()
 	d.Processes = []int{pid}
-	d.exec(kernel.Program{PID: pid, ExecID: 1}, 1)
+	d.exec(kernel.Program{PID: pid, ExecID: 1}, host.Now())
 	p := d.processes[pid]
 	known := tracetest.Eventually(time.Minute, func() bool {
 		d.inbox.take(d, math.MaxUint64)
@@ -96,7 +106,7 @@ func TestWhoAShortCommandIs(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(known))
 	qt.Assert(t, qt.IsNil(program.Process.Kill()))
 	_ = program.Wait()
-	d.begin(p, 2)
+	d.begin(p, host.Now())
 	qt.Check(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool {
 		d.inbox.take(d, math.MaxUint64)
 		return p.described

@@ -195,12 +195,13 @@ func TestIdentityIsReadMeanwhile(t *testing.T) {
 	}()
 	pid := sleeps.Process.Pid
 	p := d.process(pid)
-	d.mark(p, event.Event{TimeNs: 4, PID: pid, TID: pid}, markRecord("step"))
-	r := bufferRecord(5, 0x1000, 1)
+	atNs := host.Now()
+	d.mark(p, event.Event{TimeNs: atNs, PID: pid, TID: pid}, markRecord("step"))
+	r := bufferRecord(atNs+1, 0x1000, 1)
 	r.H.Tgid, r.H.Tid = uint32(pid), uint32(pid)
 	d.decode(raw(r))
-	qt.Check(t, qt.Equals(d.reads.waitingSince(), 4))
-	d.end(p, event.Event{TimeNs: 6})
+	qt.Check(t, qt.Equals(d.reads.waitingSince(), atNs))
+	d.end(p, event.Event{TimeNs: atNs + 2})
 	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool {
 		d.inbox.take(d, host.Now())
 		return d.reads.waitingSince() == math.MaxUint64

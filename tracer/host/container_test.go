@@ -128,6 +128,40 @@ func FuzzHasEnded(f *testing.F) {
 	})
 }
 
+// FuzzBeginningOf: a process may call itself what such a line looks like.
+func FuzzBeginningOf(f *testing.F) {
+	const rest = ") S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1234 5"
+	f.Add("python", "")
+	f.Add("x"+rest+" (", "7 (x"+rest)
+	f.Add("", "7 (x) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 9223372036854775807")
+	f.Fuzz(func(t *testing.T, name, text string) {
+		ns, ok := beginningOf(text)
+		qt.Check(t, qt.IsTrue(ns >= 0 || !ok))
+		ns, ok = beginningOf("7 (" + name + rest)
+		qt.Check(t, qt.IsTrue(ok))
+		qt.Check(t, qt.Equals(ns, 12.34e9))
+	})
+}
+
+// TestBeganAfter: a process did not have its id before it began. That it has ended says nothing.
+func TestBeganAfter(t *testing.T) {
+	const tick = 10e6
+	before := Now()
+	time.Sleep(2 * tick) // so that it begins in another tick
+	p := exec.Command("sleep", "1000")
+	qt.Assert(t, qt.IsNil(p.Start()))
+	defer p.Wait()
+	defer p.Process.Kill()
+	qt.Check(t, qt.IsTrue(BeganAfter(p.Process.Pid, before)))
+	qt.Check(t, qt.IsFalse(BeganAfter(p.Process.Pid, Now())))
+	qt.Check(t, qt.IsFalse(BeganAfter(os.Getpid(), before)))
+	qt.Check(t, qt.IsFalse(BeganAfter(p.Process.Pid, 0)))
+	qt.Check(t, qt.IsFalse(BeganAfter(1<<30, before))) // no process
+	readers := NewReaders()
+	defer readers.Close()
+	qt.Check(t, qt.Equals(readers.Of(p.Process.Pid).CommandLine(t.Context(), before), ""))
+}
+
 // The identity of an ended process is empty.
 func TestIdentityOfEnded(t *testing.T) {
 	p := exec.Command("true")
@@ -179,7 +213,7 @@ ctypes.CDLL(None).syscall(60, 0) # exit: of this thread alone
 	file.Close()
 	readers := NewReaders()
 	defer readers.Close()
-	qt.Check(t, qt.StringContains(readers.Of(p.Process.Pid).CommandLine(t.Context()), "CDLL"))
+	qt.Check(t, qt.StringContains(readers.Of(p.Process.Pid).CommandLine(t.Context(), Now()), "CDLL"))
 
 	stdin.Close()
 	for range 6000 { // it has no parent that waits for it yet

@@ -254,6 +254,26 @@ func hasEnded(text string) bool {
 	return ok && (strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"))
 }
 
+// BeganAfter reports whether a process began after a time of Now: then it is not the one that had its id at that time. It
+// is false if the process has ended or began within the same tick, of 10 ms, and if the time is 0: not known.
+func BeganAfter(pid int, timeNs uint64) bool {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	began, ok := beginningOf(string(text))
+	now := Now() // before the other clock: a process must not seem to be younger than it is
+	return ok && timeNs != 0 && int64(now)-clock(unix.CLOCK_BOOTTIME)+began > int64(timeNs)
+}
+
+// beginningOf returns CLOCK_BOOTTIME at which the process of a /proc/PID/stat began, rounded down to a tick.
+func beginningOf(text string) (ns int64, ok bool) {
+	const field, ticksPerSecond = 22 - 2, 100 // of the fields after the name; USER_HZ
+	fields := strings.Fields(text[max(0, strings.LastIndexByte(text, ')')):])
+	if len(fields) <= field {
+		return 0, false
+	}
+	ticks, err := strconv.ParseInt(fields[field], 10, 64)
+	return ticks * (1e9 / ticksPerSecond), err == nil && ticks >= 0 && ticks < math.MaxInt64/int64(1e9)
+}
+
 // statusOf returns the values of a field in a /proc/PID/status.
 func statusOf(text, name string) []string {
 	for line := range strings.Lines(text) {

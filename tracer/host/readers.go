@@ -79,13 +79,16 @@ func (p ReadableProcess) UsedPages(from uint64, pages int) ([]byte, error) {
 	return p.readers.UsedPages(p.PID, from, pages)
 }
 
-// CommandLine returns the command line of a process, with blanks between the words; "" if it
-// cannot be read.
-func (p ReadableProcess) CommandLine(ctx context.Context) (command string) {
+// CommandLine returns the command line of the process that had the id at a time, with blanks between the words; "" if it
+// cannot be read, or another process has the id.
+func (p ReadableProcess) CommandLine(ctx context.Context, atNs uint64) (command string) {
 	request := func(r *sharedRead) { r.Thread, r.Ranges = 0, int64(copy(r.File[:], p.dir+"/cmdline")) }
 	_ = p.read(ctx, request, func(text []byte) {
 		command = strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
 	})
+	if BeganAfter(p.PID, atNs) {
+		return ""
+	}
 	return command
 }
 

@@ -81,7 +81,7 @@ func TestReadEndedProcess(t *testing.T) {
 	defer r.Close()
 	err := r.Of(1 << 22).Memory(t.Context()).Read([]Piece{{Address: 4096, Data: make([]byte, 8)}}) // there is no such id
 	qt.Check(t, qt.ErrorIs(err, ErrGone))
-	qt.Check(t, qt.Equals(r.Of(1<<22).CommandLine(t.Context()), ""))
+	qt.Check(t, qt.Equals(r.Of(1<<22).CommandLine(t.Context(), Now()), ""))
 }
 
 // Reads that were given up and have not returned count for the user of their process.

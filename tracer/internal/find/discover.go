@@ -19,14 +19,18 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// Describe describes a process by its files in /proc, but without the command line, which is in the
-// memory of the process.
-func Describe(pid int) Description {
+// Describe describes the process that had an id at a time by its files in /proc, but without the command line, which is in
+// the memory of the process.
+func Describe(pid int, atNs uint64) Description {
 	id := host.IdentityOf(pid)
-	return Description{event.Event{
+	read := Description{event.Event{
 		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid),
 		UID: id.UID, Start: &event.Start{Container: id.Container, Pod: id.Pod, ContainerPID: id.ContainerPID},
 	}, host.RealUser(pid)}
+	if host.BeganAfter(pid, atNs) { // this is another one
+		read = Description{event.Event{Kind: event.ProcessStart, PID: pid, TID: pid, Start: new(event.Start)}, -1}
+	}
+	return read
 }
 
 // lateNs is a grace period: an attach within this time of a library's mapping is assumed to precede
@@ -70,14 +74,14 @@ func (f *Finder) discover(m host.NewMapping, user int) error {
 	full := errors.Is(err, libraries.ErrNoRoom)
 	if !full && !later && !host.TryLater(err) {
 		f.waiting.Remove(m)
-		f.notTraced(m.PID, user, err)
+		f.notTraced(m, user, err)
 		return err
 	}
 	isNew, waits := f.waiting.Add(m, user)
 	switch {
 	case isNew && full:
 		err = fmt.Errorf("%s in process %d is not traced: %w", m.Path, m.PID, err)
-		f.notTraced(m.PID, user, err)
+		f.notTraced(m, user, err)
 		return err
 	case isNew && !waits && err != nil:
 		f.reportMissed(m, user, err)
@@ -125,10 +129,13 @@ func (f *Finder) attached(l *libraries.Library, m host.NewMapping, user int, for
 	missed := late && !m.Existing && !forked
 	m.Existing = !forked && (m.Existing || late)
 	program := f.program(m.PID)
+	if host.BeganAfter(m.PID, m.TimeNs) {
+		return true // its process has ended
+	}
 	isNew, err := f.Libraries.Join(program, l, user)
 	switch {
 	case errors.Is(err, libraries.ErrManyProcesses):
-		f.lost(m.PID, kernel.Causes[bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES])
+		f.lost(m, Loss{Cause: kernel.Causes[bpf.KernelLostCauseLOST_TOO_MANY_PROCESSES]})
 		return true
 	case err != nil || !isNew:
 		return err == nil
@@ -143,15 +150,15 @@ func (f *Finder) attached(l *libraries.Library, m host.NewMapping, user int, for
 		f.Libraries.Leave(program)
 		switch {
 		case err != nil && !errors.Is(err, unix.ESRCH):
-			f.lost(m.PID, kernel.Causes[bpf.KernelLostCauseLOST_MAP_FULL])
+			f.lost(m, Loss{Cause: kernel.Causes[bpf.KernelLostCauseLOST_MAP_FULL]})
 		case late:
-			f.lost(m.PID, EndedBefore)
+			f.lost(m, Loss{Cause: EndedBefore})
 		}
 		return true
 	}
 	f.Spaces.Changed(m.PID)
 	found := &Discovery{
-		Program: program, Library: l, Mapping: m, AtNs: host.Now(), Description: Describe(m.PID),
+		Program: program, Library: l, Mapping: m, AtNs: host.Now(), Description: Describe(m.PID, m.TimeNs),
 		Parent: host.Parent(m.PID), Forked: forked, Missed: missed,
 	}
 	found.Start.TimeNs, found.Start.Start.AttachedLate = m.TimeNs, m.Existing
@@ -310,15 +317,19 @@ func (f *Finder) open(m host.NewMapping) (*os.File, error) {
 	return file, err
 }
 
-// lost reports that a library which a process maps is not traced.
-func (f *Finder) lost(pid int, cause string) {
-	f.Inbox.Lost(&Loss{Program: f.program(pid), Cause: cause, AtNs: host.Now()})
+// lost reports a loss of the process that made a mapping. Nobody has it if another process has the id by now: that may be
+// another user's, and need not use tt-metal.
+func (f *Finder) lost(m host.NewMapping, l Loss) {
+	l.Program, l.AtNs = f.program(m.PID), host.Now()
+	if !host.BeganAfter(m.PID, m.TimeNs) { // last: the program was that process's, too
+		f.Inbox.Lost(&l)
+	}
 }
 
 // notTraced reports that a library of a user's process is not traced, unless the error is nil.
-func (f *Finder) notTraced(pid, user int, err error) {
+func (f *Finder) notTraced(m host.NewMapping, user int, err error) {
 	if err != nil {
-		f.Inbox.Lost(&Loss{Program: f.program(pid), Cause: NotTraced, AtNs: host.Now(), Warning: err.Error(), User: user})
+		f.lost(m, Loss{Cause: NotTraced, Warning: err.Error(), User: user})
 	}
 }
 
@@ -329,12 +340,12 @@ func (f *Finder) reportMissed(m host.NewMapping, user int, err error) {
 	if !host.NamedLikeLibrary(m.Path) {
 		return
 	}
-	l := &Loss{Program: f.program(m.PID), Cause: NotTraced, AtNs: host.Now(), Beside: !libraries.HasUsualName(m.Path), User: user}
+	l := Loss{Cause: NotTraced, Beside: !libraries.HasUsualName(m.Path), User: user}
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 		l.Cause = EndedBefore
 	case !f.names(m.PID) || !f.Readers.HasNoMemory(m.PID): // else the end of the process is reported
 		l.Warning = fmt.Sprintf("%s in process %d could not be traced: %v", m.Path, m.PID, err)
 	}
-	f.Inbox.Lost(l)
+	f.lost(m, l)
 }

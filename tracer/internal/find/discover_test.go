@@ -62,7 +62,7 @@ func mapFile(t *testing.T, name string, at uint64) (*os.File, host.NewMapping) {
 	t.Cleanup(func() { unix.Syscall(unix.SYS_MUNMAP, start, 4096, 0) })
 	id, err := host.FileIDOf(file)
 	qt.Assert(t, qt.IsNil(err))
-	return file, host.NewMapping{PID: os.Getpid(), Mapping: host.Mapping{Start: uint64(start), End: uint64(start) + 4096, File: id, Path: file.Name()}}
+	return file, host.NewMapping{PID: os.Getpid(), TimeNs: host.Now(), Mapping: host.Mapping{Start: uint64(start), End: uint64(start) + 4096, File: id, Path: file.Name()}}
 }
 
 // A file under a write lease is read when the lease has ended.
@@ -94,6 +94,28 @@ func TestFileMappedInPlaceOfAnother(t *testing.T) {
 	qt.Check(t, qt.Equals((*lost)[0].PID, os.Getpid()))
 	qt.Check(t, qt.Equals((*lost)[0].Cause, EndedBefore))
 	qt.Check(t, qt.IsFalse((*lost)[0].Beside))
+}
+
+// A process may have the id of one that made a mapping and has ended. The losses of that one are not its own, and it does
+// not map that one's library.
+func TestProcessWithTheIDOfAnother(t *testing.T) {
+	f, lost := newTestFinder(t)
+	_, m := mapFile(t, "libtt_metal.so", 0)
+	mapFile(t, "other.so", m.Start)
+	m.TimeNs = 1 // long before this process began
+	f.reportMissed(m, 1, unix.EACCES)
+	f.notTraced(m, 1, unix.EACCES)
+	qt.Check(t, qt.IsNil(f.discover(m, 1)))
+	l := new(libraries.Library)
+	l.AttachedNs.Store(host.Now()) // late
+	qt.Check(t, qt.IsTrue(f.attached(l, m, 1, false)))
+	qt.Check(t, qt.HasLen(*lost, 0))
+	qt.Check(t, qt.IsFalse(f.maps(m.PID)))
+
+	read := Describe(m.PID, m.TimeNs)
+	qt.Check(t, qt.Equals(read.User, -1))
+	qt.Check(t, qt.Equals(read.Start.Comm, ""))
+	qt.Check(t, qt.Not(qt.Equals(Describe(m.PID, host.Now()).Start.Comm, "")))
 }
 
 // A file that contains tt-metal without a symbol is named, whatever its name is. Others are passed over.

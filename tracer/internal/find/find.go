@@ -233,7 +233,7 @@ func (f *Finder) watchOverwrites() {
 		for range f.breaks {
 			for _, l := range f.Libraries.Withdraw() {
 				for _, pid := range f.Libraries.Processes(l) { // they are no longer traced
-					f.lost(pid, "library overwritten")
+					f.lost(host.NewMapping{PID: pid, TimeNs: host.Now()}, Loss{Cause: "library overwritten"})
 				}
 			}
 		}

@@ -66,7 +66,7 @@ func (f *Finder) again() {
 		}
 		for _, m := range f.waiting.All() {
 			switch {
-			case host.Ended(m.PID):
+			case host.Ended(m.PID) || host.BeganAfter(m.PID, m.TimeNs):
 				f.reportMissed(m.NewMapping, m.User, os.ErrNotExist)
 				f.waiting.Remove(m.NewMapping)
 			case f.Libraries.HasRoom(m.User):
