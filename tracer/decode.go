@@ -93,7 +93,7 @@ type kernelSide interface {
 func newDecoder(ctx context.Context, k kernelSide, libraries *libraries.Set, spaces *stack.Spaces, readers *host.Readers, o *Options) *decoder {
 	d := &decoder{
 		processes: make(map[int]*process), recovering: make(map[*process]bool), throwing: make(map[*process]bool), losing: make(map[*process]bool), renamed: make(map[thread]readName), asked: make(owners.Asked),
-		room: quota.New(quota.Allocations, quota.AllAllocations), kernel: k, libraries: libraries, spaces: spaces, inbox: new(inbox), closing: ctx, Options: *o,
+		room: quota.New(quota.Allocations, quota.AllAllocations).LimitUsers(quota.TracedByUsers), kernel: k, libraries: libraries, spaces: spaces, inbox: new(inbox), closing: ctx, Options: *o,
 		late: quota.New(maxLate, math.MaxInt), rereading: quota.New(maxRereading, math.MaxInt), show: stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
 		unattributed: make(map[string]lossCount), objectsEnded: make(chan struct{}, 1),
 	}

@@ -7,6 +7,9 @@ const (
 	// Allocations are live buffers, and circular buffers, kernels and captured runs on each chip. In the
 	// tracer they are live buffers and programs.
 	Allocations, AllAllocations = 1 << 20, 1 << 22
+	// TracedByUsers are those of the processes of a user that is not root: a tracer of all processes answers many, and each
+	// answer may list all.
+	TracedByUsers = 3 << 17
 	// Program is how much a program counts, in a State on each chip: each snapshot looks at all.
 	Program = 32
 )
@@ -17,6 +20,7 @@ const Beyond = "beyond the limit of its user"
 // A Quota counts what the processes of each user have.
 type Quota struct {
 	each, total int
+	ofUser      int // as each, for others than root's processes
 	users       map[int]int // without last
 	all         int
 	// last is the user whose count changed last, and has the count: most changes follow another one of the
@@ -51,13 +55,23 @@ func (q *Quota) Spend(user, steps int, nowNs uint64) bool {
 // New returns a Quota of which each user may have so much, while there is room for all. A user gets at
 // most half of what the others leave, so that there is always some for one more.
 func New(each, total int) *Quota {
-	return &Quota{each: each, total: total, users: make(map[int]int)}
+	return &Quota{each: each, ofUser: each, total: total, users: make(map[int]int)}
+}
+
+// LimitUsers bounds what others than the processes of root may have each. Those are users by the negative of their id.
+func (q *Quota) LimitUsers(each int) *Quota {
+	q.ofUser = each
+	return q
 }
 
 // Take adds n for a user, and reports whether they fit. n may be negative: that always fits.
 func (q *Quota) Take(user, n int) bool {
 	has := q.Of(user)
-	if n > 0 && has+n > min(q.each, (q.total-(q.all-has))/2) {
+	each := q.each
+	if user > 0 {
+		each = q.ofUser
+	}
+	if n > 0 && has+n > min(each, (q.total-(q.all-has))/2) {
 		return false
 	}
 	q.Add(user, n)
