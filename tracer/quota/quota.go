@@ -20,7 +20,7 @@ const Beyond = "beyond the limit of its user"
 // A Quota counts what the processes of each user have.
 type Quota struct {
 	each, total int
-	ofUser      int // as each, for others than root's processes
+	ofUser      int         // as each, for others than root's processes
 	users       map[int]int // without last
 	all         int
 	// last is the user whose count changed last, and has the count: most changes follow another one of the
