@@ -40,7 +40,8 @@ type replay struct {
 // A replayChip is a chip as it was when the replay was looked at.
 type replayChip struct {
 	*processChip
-	ofBuffers, ofPrograms, capacity uint64 // changes
+	ofBuffers, ofPrograms uint64 // changes of the chip's buffers, and of the programs
+	capacity              uint64 // of L1
 }
 
 func (c replayChip) asNow() replayChip {
@@ -71,11 +72,9 @@ type tracedKey struct {
 
 func (r *tracedRun) key() tracedKey { return tracedKey{r.set, r.program, memory.StackID(r.stack)} }
 
-const (
-	// maxTraces is the number of traces of a process that are kept, and maxTracedRuns that of the programs in all of
-	// them. maxCaptures is how many captures may go on at a time, and maxSteps how many steps a trace has.
-	maxTraces, maxTracedRuns, maxCaptures, maxSteps = 1024, 1 << 16, 16, 1 << 18
-)
+// maxTraces is the number of traces of a process that are kept, and maxTracedRuns that of the programs in all of them.
+// maxCaptures is how many captures may go on at a time, and maxSteps how many steps a trace has.
+const maxTraces, maxTracedRuns, maxCaptures, maxSteps = 1024, 1 << 16, 16, 1 << 18
 
 // traceOf returns the trace of an event; nil if its beginning was not seen.
 func (p *process) traceOf(e *event.Event) *trace {

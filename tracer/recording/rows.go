@@ -206,16 +206,13 @@ func (r *rows) used(u **event.Uses) {
 	c.Bool(&(*u).Partial)
 	for _, list := range [...]*[]uint32{&(*u).Arguments, &(*u).Statics} {
 		last := uint64(0)
-		codec.List(c, list, func(v *uint32) {
+		codec.ListUpTo(c, list, maxUsed, func(v *uint32) {
 			at := uint64(*v)
 			c.Delta(&at, last)
 			if *v, last = uint32(at), at; at > math.MaxUint32 {
 				c.Fail()
 			}
 		})
-		if len(*list) > maxUsed {
-			c.Fail()
-		}
 	}
 	r.uses = append(r.uses, *u)
 }
