@@ -106,9 +106,16 @@ func TestResultsDoNotWaitForSilence(t *testing.T) {
 			return true
 		}})
 	}
-	d.tick(2e9, false, 0)
+	d.emit(event.Event{TimeNs: 1.5e9}) // found meanwhile, not by a record
+	var passed []uint64
+	handle := func(e *event.Event) { passed = append(passed, e.TimeNs) }
+	untilNs := d.tick(2e9, false, 0)
+	qt.Check(t, qt.Equals(untilNs, 0.99e9), qt.Commentf("records of 1.2 s may be still to come"))
+	d.release(untilNs, handle)
+	qt.Check(t, qt.HasLen(passed, 0))
 	qt.Check(t, qt.DeepEquals(taken, []uint64{0, 0.98e9}))
-	d.tick(2e9, true, 0)
+	d.release(d.tick(2e9, true, 0), handle)
+	qt.Check(t, qt.DeepEquals(passed, []uint64{1.5e9}))
 	qt.Check(t, qt.HasLen(taken, 4))
 	d.inbox.add(result{atNs: 2e9, report: func(*decoder) bool {
 		taken = append(taken, 2e9)

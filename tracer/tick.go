@@ -31,10 +31,10 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 	if d.taken = 0; endNs != 0 {
 		d.taken = math.MinInt / 2 // all
 	}
-	d.known = untilNs
-	if !drained {
-		d.known = min(d.known, d.newest-min(d.newest, holdBackNs))
+	if !drained { // older records are still to come: what was found meanwhile waits for them
+		untilNs = min(untilNs, d.newest-min(d.newest, holdBackNs))
 	}
+	d.known = untilNs
 	d.inbox.take(d, d.known)
 	d.rename()
 	if nowNs-d.countedNs > countNs || endNs != 0 {

@@ -33,6 +33,8 @@ type attack struct {
 	restart, unended bool
 	// ended checks that a process of another user, which ended before, is still known.
 	ended bool
+	// searched has so many buffers that root's answers about the whole host wait for the search of their owners.
+	searched bool
 	// log ends reading the tracers' logs meanwhile: the pipe is "full", or the reader "gone".
 	log string
 }
@@ -111,7 +113,7 @@ var attacks = []attack{
 	{name: "subordinate requests", program: "subordinate.py 12 service.py busy", aims: "answers take all of the processor", long: true},
 	{name: "subordinate marks", program: "subordinate.py 12 service.py marks", aims: "marks of others are dropped", restart: true, long: true},
 	{name: "subordinate processes", program: "subordinate.py 6 processes.py short_runs 5 0.3 shared", aims: "ended processes of others leave the report; lines fill the log", hold: 3 * time.Second, ended: true},
-	{name: "subordinate buffers", program: "subordinate.py 6 probes.py buffer_flood", aims: "live buffers fill the tracer's memory", hold: 8 * time.Second, long: true, restart: true},
+	{name: "subordinate buffers", program: "subordinate.py 6 probes.py buffer_flood", aims: "live buffers fill the tracer's memory", hold: 8 * time.Second, long: true, searched: true, restart: true},
 	// code that is read for stacks
 	{name: "sparse .eh_frame", program: "elf.py sparse_frames", aims: "tables of 250 MiB are read into memory", hold: 2 * time.Second, restart: true},
 	{name: "dense .eh_frame", program: "elf.py dense_frames", aims: "unwind tables fill memory and the kernel's table", hold: 2 * time.Second, long: true},
@@ -124,7 +126,7 @@ var attacks = []attack{
 	{name: "unknown types", program: "probes.py unknown_types", aims: "values that the library does not have", long: true},
 	{name: "absurd sizes", program: "probes.py absurd_sizes", aims: "sums that overflow", long: true},
 	{name: "allocation flood", program: "probes.py alloc_flood", aims: "the ring buffer is full for others", hold: 2 * time.Second, long: true, restart: true, newcomer: true},
-	{name: "buffer flood", program: "probes.py buffer_flood", aims: "live buffers fill the tracer's memory", hold: 8 * time.Second, long: true, restart: true},
+	{name: "buffer flood", program: "probes.py buffer_flood", aims: "live buffers fill the tracer's memory", hold: 8 * time.Second, long: true, searched: true, restart: true},
 	{name: "program ids", program: "probes.py program_ids", aims: "programs fill the tracer's memory", hold: 3 * time.Second, restart: true},
 	{name: "wide buffers", program: "probes.py wide_buffers", aims: "each core of each circular buffer costs memory and time", hold: 2 * time.Second, restart: true},
 	{name: "claimed chips", program: "probes.py claimed_chips", aims: "thousands of chips in each answer, and in each series", hold: time.Second, restart: true},
@@ -161,14 +163,14 @@ var attacks = []attack{
 	{name: "library path", program: "names.py path", aims: "escape sequences in paths", long: true, names: true, doctor: true},
 	{name: "release name", program: "names.py release", aims: "escape sequences in releases", names: true, doctor: true, long: true},
 	{name: "foreign release", program: "names.py foreign_release", aims: "reading a folder that the user cannot read", restart: true, long: true},
-	{name: "costly closes", program: "costly.py closes", aims: "the end of a device looks at all live buffers", hold: 8 * time.Second, long: true, restart: true},
+	{name: "costly closes", program: "costly.py closes", aims: "the end of a device looks at all live buffers", hold: 8 * time.Second, long: true, searched: true, restart: true},
 	{name: "costly replays", program: "costly.py replays", aims: "a replay looks at all programs of a trace", hold: 8 * time.Second, long: true, restart: true},
 	{name: "costly replays on many chips", program: "costly.py replays 3000 200", aims: "a replay looks at all programs of a trace on all chips", hold: 8 * time.Second, long: true, restart: true},
 	{name: "costly traces", program: "costly.py traces", aims: "a run looks at all traces", hold: 6 * time.Second, long: true, restart: true},
 	{name: "costly banks", program: "costly.py banks", aims: "capacities of all chips by all allocators", hold: 8 * time.Second, long: true, restart: true},
 	{name: "costly kernels", program: "costly.py kernels", aims: "chips of a program are compared with each other", hold: 6 * time.Second, long: true, restart: true},
 	{name: "costly compiled programs", program: "costly.py compiled", aims: "a list of programs is searched", hold: 6 * time.Second, long: true, restart: true},
-	{name: "costly buffers", program: "costly.py buffers", aims: "buffers on 256 chips", hold: 6 * time.Second, long: true, restart: true},
+	{name: "costly buffers", program: "costly.py buffers", aims: "buffers on 256 chips", hold: 6 * time.Second, long: true, searched: true, restart: true},
 	{name: "costly programs", program: "costly.py programs", aims: "runs on 256 chips", hold: 6 * time.Second, long: true, restart: true},
 	{name: "costly clears", program: "costly.py clears", aims: "changes while memory is read fill the tracer's memory", hold: 20 * time.Second, long: true, restart: true},
 	{name: "Python names", program: "names.py python_frames", aims: "escape sequences in functions and files", names: true},

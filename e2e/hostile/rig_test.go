@@ -117,6 +117,9 @@ func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
 	if a.settled {
 		time.Sleep(time.Until(r.pair.started.Add(startPatience)))
 	}
+	if r.pair.rootLimit = answerLimit; a.searched {
+		r.pair.rootLimit = searchedLimit
+	}
 	for _, one := range []*tracer{r.pair.serve, r.pair.attach} {
 		one.resetPeak()
 	}
@@ -315,9 +318,6 @@ func (r *hostileRig) check(when string) (failures []string) {
 		fail("lost: %s", l)
 	}
 	p.follower.lost = nil
-	for _, f := range p.view("top", "--once") {
-		fail("%s", f)
-	}
 	for _, f := range p.nextView() {
 		fail("%s", f)
 	}

@@ -30,6 +30,7 @@ type victim struct {
 	lines  chan string
 	stderr bytes.Buffer
 	last   figures // after the last round
+	user   *user
 }
 
 func startVictim(t *testing.T, env *rig.Env, u *user) *victim {
@@ -41,7 +42,7 @@ func startVictim(t *testing.T, env *rig.Env, u *user) *victim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &victim{Cmd: u.ttnn(env, program), lines: make(chan string, 100)}
+	v := &victim{Cmd: u.ttnn(env, program), lines: make(chan string, 100), user: u}
 	v.Env = append(v.Env, "PYTHONPATH="+shared)
 	v.Stderr = &v.stderr
 	if v.stdin, err = v.StdinPipe(); err != nil {

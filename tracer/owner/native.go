@@ -180,20 +180,27 @@ func isMap(words []uint64) bool {
 	return ok && isPointer(t.Buckets) && isPointer(t.First) && t.Size > 0
 }
 
-// cached returns those of some Buffers that the program caches of their devices hold, with the path of
-// their Holder.
-func (n *natives) cached(buffers []uint64) map[uint64]string {
-	paths := make(map[uint64]string)
+// devices returns the MeshDevices of Buffers.
+func (n *natives) devices(buffers []uint64) (list []uint64) {
 	if n.table(programTable) == 0 {
-		return paths
+		return nil
 	}
-	var parts []part
-	devices := make(map[uint64]bool)
+	seen := map[uint64]bool{0: true}
 	for _, buffer := range buffers {
-		if device := n.device(buffer); device != 0 && !devices[device] {
-			devices[device] = true
-			parts = append(parts, n.programs(device)...)
+		if device := n.device(buffer); !seen[device] {
+			seen[device] = true
+			list = append(list, device)
 		}
+	}
+	return list
+}
+
+// cached returns the wanted Buffers that the program caches of devices hold, with the path of their Holder.
+func (n *natives) cached(devices []uint64) map[uint64]string {
+	paths := make(map[uint64]string)
+	var parts []part
+	for _, device := range devices {
+		parts = append(parts, n.programs(device)...)
 	}
 	list, all := n.chase(maxBlocks, parts...)
 	for _, f := range list {

@@ -193,7 +193,8 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 	}
 	native := newNatives(p.tensors, wanted)
 	p.memory.allow(nativeBytes)
-	cached := native.cached(buffers)
+	devices := native.devices(buffers)
+	cached := native.cached(devices)
 	nativeErr := p.memory.allow(0)
 	first := make(map[uint64][]uint64) // the Buffers of each instance
 	seen := make(map[uint64]bool)      // Buffers; without cached, as a cached program may have an old pointer
@@ -243,7 +244,7 @@ func (p *process) holders(buffers []uint64) (map[uint64]Holder, Cost, error) {
 			holders[at] = Holder{Path: event.OwnerTraces}
 		}
 	}
-	for at, path := range native.cached(buffers) {
+	for at, path := range native.cached(devices) {
 		if _, has := holders[at]; !has && cached[at] == path {
 			holders[at] = Holder{Path: path}
 		}

@@ -107,7 +107,10 @@ func (o *Options) ofService() (*State, error) {
 	defer client.Close()
 	var missing []string
 	if o.Owners {
-		if err := client.FindOwners(ctx, o.PIDs); err != nil {
+		found := term.While("searching the owners of buffers")
+		err := client.FindOwners(ctx, o.PIDs)
+		found()
+		if err != nil {
 			missing = []string{"owners may be missing: " + err.Error()}
 		}
 	}
