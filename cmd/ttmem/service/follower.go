@@ -18,6 +18,10 @@ const backlogBytes = 64 << 20
 // batches would be a small write and a small compressed block.
 const flushInterval = 50 * time.Millisecond
 
+// mostShare is the part of the backlog that all events may take. Beyond it a follower gets a batch without the events of
+// the user who has most in it: a user who floods a host costs slow readers only that user's events.
+const mostShare, mostShareOf = 3, 4
+
 // backlogBatches is how many batches may wait for a follower. They are small if few events
 // come.
 const backlogBatches = 4096
@@ -35,13 +39,17 @@ type follower struct {
 
 func newFollower() *follower { return &follower{batches: make(chan *batch, backlogBatches)} }
 
-// push hands over a batch, or cuts off a follower that has too many. The hub must be locked, as
+// push hands over a batch or its rest, or cuts off a follower that has too many. The hub must be locked, as
 // for finish.
 func (f *follower) push(b *batch, backlog int) {
 	if f.end != nil {
 		return
 	}
-	if f.waiting.Load()+int64(b.bytes) <= int64(backlog) && len(f.batches) < backlogBatches {
+	waiting := int(f.waiting.Load())
+	if waiting+b.bytes > backlog*mostShare/mostShareOf {
+		b = b.withoutMost()
+	}
+	if waiting+b.bytes <= backlog && len(f.batches) < backlogBatches {
 		f.waiting.Add(int64(b.bytes))
 		f.batches <- b
 		return

@@ -2,10 +2,8 @@ package service
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
-	"unsafe"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
@@ -194,28 +192,5 @@ func (h *Hub) leave(f *follower) {
 	delete(h.followers, f)
 	if len(h.followers) == 0 {
 		h.batch = nil
-	}
-}
-
-// batchBytes is how many bytes are collected before they are passed on to followers.
-const batchBytes = 1 << 20
-
-// A batch is events in order. Followers share it; it does not change once they
-// have it.
-type batch struct {
-	events []event.Event
-	users  []int // of each event
-	bytes  int
-}
-
-// add copies the event of a user, with the list of its cores, which the tracer reuses.
-func (b *batch) add(e *event.Event, user int) {
-	b.events, b.users = append(b.events, *e), append(b.users, user)
-	if e.Cores != nil {
-		b.events[len(b.events)-1].Cores = slices.Clone(e.Cores)
-	}
-	b.bytes += int(unsafe.Sizeof(*e)) + len(e.Message) + len(e.Started().Command) + len(e.Cores)*int(unsafe.Sizeof(event.CoreRange{}))
-	if u := e.Uses; u != nil {
-		b.bytes += int(unsafe.Sizeof(*u)) + 4*(len(u.Arguments)+len(u.Statics))
 	}
 }

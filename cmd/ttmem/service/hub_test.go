@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -297,27 +298,72 @@ func jsonLines(events []event.Event) (lines []string) {
 	return lines
 }
 
+// flood has processes allocate and free several times as much as waits for a follower.
+func (h *host) flood(t *testing.T, pids ...int) {
+	t.Helper()
+	for i := range 4 * h.hub.backlog / eventBytes {
+		for _, pid := range pids {
+			h.alloc(pid, 1000)
+			h.free(pid)
+		}
+		if i%200 == 0 {
+			h.hub.Flush()
+			time.Sleep(5 * time.Millisecond) // as long as a busy target needs for them
+			qt.Assert(t, qt.IsTrue(backlog(h.hub) <= h.hub.backlog))
+		}
+	}
+}
+
+// TestSlowFollowerMissesWhoCausesMost: a follower that does not read loses the events of the user who floods it, and
+// has those of others, also when that user's process has ended.
+func TestSlowFollowerMissesWhoCausesMost(t *testing.T) {
+	host := newHost()
+	host.hub.backlog = 1 << 20
+	host.start(10, 1000)
+	host.start(20, 2000)
+	slow, end := follow(t, host.hub, root)
+	waitFor(t, func() bool { return len(slow.bytes()) > 0 })
+	slow.gate.Lock()
+	host.alloc(20, 2000)
+	host.flood(t, 10)
+	host.alloc(20, 4000)
+	host.apply(event.Event{Kind: event.ProcessExit, PID: 10, TID: 10})
+	slow.gate.Unlock()
+	host.hub.End()
+	qt.Check(t, qt.ErrorIs(end(), errEnded))
+	events := read(t, slow.bytes())
+	got := stateAfter(events)
+	var lost uint64
+	for _, e := range events {
+		if e.Kind == event.Lost {
+			qt.Check(t, qt.Equals(e.PID, 10))
+			qt.Check(t, qt.Equals(e.Cause, missed))
+			lost += e.Count
+		}
+	}
+	qt.Check(t, qt.IsTrue(lost > 1000), qt.Commentf("%d", lost))
+	qt.Check(t, qt.Equals(got.LostEvents, lost))
+	of := func(s *memory.Snapshot, pid int) string {
+		at := slices.IndexFunc(s.Processes, func(p memory.Process) bool { return p.PID == pid })
+		return asJSON(s.Processes[at])
+	}
+	qt.Check(t, qt.Equals(of(got, 20), of(host.shown(root), 20)))
+	qt.Check(t, qt.IsNotNil(got.Processes[slices.IndexFunc(got.Processes, func(p memory.Process) bool { return p.PID == 10 })].Exit))
+}
+
 // TestSlowFollowerIsCutOff: a follower that does not read delays neither the tracer
 // nor other followers, costs no more than its backlog, and gets an error.
 func TestSlowFollowerIsCutOff(t *testing.T) {
 	host := newHost()
 	host.hub.backlog = 4 << 20
 	host.start(10, 1000)
+	host.start(20, 2000)
 	slow, slowEnd := follow(t, host.hub, root)
 	waitFor(t, func() bool { return len(slow.bytes()) > 0 })
 	slow.gate.Lock()
 	host.alloc(10, 1000)
 	fast, fastEnd := follow(t, host.hub, root)
-	// the gate stays closed: who waited for the slow one would do so for ever
-	for i := range 4 * host.hub.backlog / eventBytes {
-		host.alloc(10, 1000)
-		host.free(10)
-		if i%200 == 0 {
-			host.hub.Flush()
-			time.Sleep(5 * time.Millisecond) // as long as a busy target needs for them
-			qt.Assert(t, qt.IsTrue(backlog(host.hub) <= host.hub.backlog))
-		}
-	}
+	host.flood(t, 10, 20) // the gate stays closed: who waited for the slow one would do so for ever
 	slow.gate.Unlock()
 	qt.Check(t, qt.ErrorIs(slowEnd(), errTooSlow))
 	events := read(t, slow.bytes())
