@@ -11,7 +11,9 @@ import (
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/internal/backlog"
 	"ttmem/tracer/internal/libraries"
+	"ttmem/tracer/internal/order"
 	"ttmem/tracer/internal/owners"
 	"ttmem/tracer/internal/stack"
 	"ttmem/tracer/kernel"
@@ -45,12 +47,13 @@ type decoder struct {
 	event event.Event // of the record that is decoded
 	// queue has the events in the order in which they arrived, and renamed the names of their threads that
 	// were read since.
-	queue   ordered
+	queue   order.Queue
 	renamed map[thread]readName
 	// unattributed are the losses of no known process, by cause.
 	unattributed map[string]lossCount
 	// kernelLosses were taken from the kernel side, and are not counted yet.
 	kernelLosses []kernelLoss
+	backlog      backlog.Backlog
 	// newest is the time of the newest record, and all records up to known were decoded.
 	newest, known uint64
 	// show are the options for call stacks.
@@ -108,7 +111,7 @@ func newDecoder(ctx context.Context, k kernelSide, libraries *libraries.Set, spa
 	return d
 }
 
-func (d *decoder) emit(e event.Event) { d.queue.push(&e) }
+func (d *decoder) emit(e event.Event) { d.queue.Push(&e) }
 
 // decode turns a record into zero or more events.
 func (d *decoder) decode(raw []byte) {
@@ -148,6 +151,7 @@ func (d *decoder) decode(raw []byte) {
 		}
 	}
 	p.unlisted = false
+	d.turn(p)
 	switch h.Kind {
 	case bpf.RecordNativeStack:
 		known = p.stacks.AddNativeRecord(raw, e.PID, d.spaces)
@@ -165,6 +169,10 @@ func (d *decoder) decode(raw []byte) {
 			d.stackSeen(h, p.stacks.Stack(h.Stack))
 		}
 	default:
+		if d.backlog.Skips(p.Sharer) {
+			d.lose(p, quota.Beyond, 1, e.TimeNs)
+			return
+		}
 		l := d.libraryOf(p, h.Library)
 		d.begin(p, e.TimeNs)
 		if known = p.Decode(h.Kind, e, l, raw); p.Throwing() {

@@ -47,7 +47,7 @@ func TestNamesOfMarks(t *testing.T) {
 		known := d.mark(d.process(7), event.Event{TimeNs: 5, PID: 7, TID: 7}, markRecord(test.name))
 		qt.Check(t, qt.Equals(known, test.want != ""))
 		var got string
-		for _, e := range d.queue.events {
+		for _, e := range d.queue.Events {
 			if e.Kind == event.Mark {
 				got = e.Cause
 			}
@@ -75,8 +75,8 @@ func FuzzDecode(f *testing.F) {
 			d.decode(b)
 			d.decode(b)
 		})
-		for i := range d.queue.events {
-			text, err := event.MarshalJSON(d.queue.events[i].Record())
+		for i := range d.queue.Events {
+			text, err := event.MarshalJSON(d.queue.Events[i].Record())
 			qt.Assert(t, qt.IsNil(err))
 			fuzztest.Printable(t, string(text))
 		}

@@ -57,8 +57,8 @@ func BenchmarkFlood(b *testing.B) {
 				alloc.H.TimeNs, alloc.H.Stack.Native, alloc.UniqueId = 2000*n, id, n
 				binary.LittleEndian.PutUint64(alloc.Window[32:], n%4096<<11)
 				d.decode(raw(&alloc))
-				if len(d.queue.events) >= 1<<13 {
-					d.queue.release(2000*n, handle)
+				if len(d.queue.Events) >= 1<<13 {
+					d.queue.Release(2000*n, handle)
 				}
 			}
 			b.ReportMetric(float64(processorTime(b)-start)/float64(max(events, 1)), "cpu-ns/event")

@@ -63,7 +63,7 @@ func TestRecordsOfAnotherProgramEndAProcess(t *testing.T) {
 				d.decode(r)
 			}
 			var got []ended
-			for _, e := range d.queue.events {
+			for _, e := range d.queue.Events {
 				if e.Kind == event.ProcessExit {
 					got = append(got, ended{e.TimeNs, e.PID, e.ExitStatus})
 				}

@@ -13,7 +13,7 @@ import (
 )
 
 func lossesOf(d *decoder) (list []event.Event) {
-	for _, e := range d.queue.events {
+	for _, e := range d.queue.Events {
 		list = append(list, event.Event{TimeNs: e.TimeNs, Kind: e.Kind, PID: e.PID, Count: e.Count, Cause: e.Cause})
 	}
 	return list

@@ -159,7 +159,7 @@ func (d *decoder) takeLate(p *process, m *memory) bool {
 // readEvent is what the events of a process that was read have in common. Changes up to the newest record
 // were applied to what was read; later ones are reported as events.
 func (d *decoder) readEvent(p *process, m *memory) event.Event {
-	return event.Event{TimeNs: max(d.newest, m.readNs, d.queue.released), PID: p.PID, TID: p.PID}
+	return event.Event{TimeNs: max(d.newest, m.readNs, d.queue.Released), PID: p.PID, TID: p.PID}
 }
 
 // recover schedules another reading of a process's memory after a loss.

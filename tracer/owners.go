@@ -13,7 +13,7 @@ import (
 // takeOwners reports the result of a search for owners. It returns false if the rest has to wait, because
 // maxTaken were reported.
 func (d *decoder) takeOwners(r *owners.Result) bool {
-	n, done := d.searches.Take(r, max(r.EndedNs, d.newest, d.queue.released), maxTaken-d.taken)
+	n, done := d.searches.Take(r, max(r.EndedNs, d.newest, d.queue.Released), maxTaken-d.taken)
 	d.taken += n
 	return done
 }

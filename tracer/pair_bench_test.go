@@ -52,7 +52,7 @@ func BenchmarkPair(b *testing.B) {
 		free.H.TimeNs, free.H.Stack.Native, free.Object = 2000*n+1000, n%stacks+1, alloc.Object
 		d.decode(raw(&free))
 		if n%1000 == 0 {
-			d.queue.release(2000*n, handle)
+			d.queue.Release(2000*n, handle)
 		}
 	}
 	b.ReportMetric(float64(processorTime(b)-start)/float64(max(events, 1)), "cpu-ns/event")

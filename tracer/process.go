@@ -70,7 +70,7 @@ type process struct {
 // Emit names the thread of an event of the process, and passes it on.
 func (p *process) Emit(e *event.Event) {
 	e.Comm = p.nameOf(e.TID, e.TimeNs)
-	p.loop.queue.push(e)
+	p.loop.queue.Push(e)
 	if e.Kind == event.AllocFailed {
 		p.loop.searches.WantAfterFailure(p.owners)
 	}
@@ -173,7 +173,7 @@ func (d *decoder) begin(p *process, timeNs uint64) {
 		return
 	}
 	p.started = true
-	p.start.TimeNs = max(timeNs, d.queue.released)
+	p.start.TimeNs = max(timeNs, d.queue.Released)
 	p.owners.SinceNs = p.start.TimeNs
 	p.start.Start.AttachedLate = p.start.Start.AttachedLate || p.late != nil
 	if p.library != nil {
@@ -222,7 +222,7 @@ func (d *decoder) describe(p *process, read *find.Description) {
 	if p.names[p.PID].name == "" {
 		p.setName(p.PID, readName{start.Comm, p.sinceNs})
 	}
-	d.queue.edit(p.PID, p.sinceNs, func(e *event.Event) {
+	d.queue.Edit(p.PID, p.sinceNs, func(e *event.Event) {
 		switch {
 		case e.Kind == event.ProcessStart:
 			identify(e)
@@ -292,8 +292,8 @@ func (d *decoder) rename() {
 	if len(d.renamed) == 0 {
 		return
 	}
-	for i := range d.queue.events {
-		e := &d.queue.events[i]
+	for i := range d.queue.Events {
+		e := &d.queue.Events[i]
 		if n, ok := d.renamed[thread{e.PID, e.TID}]; ok && e.TimeNs >= n.atNs && e.Kind != event.ProcessStart {
 			e.Comm = n.name
 		}
@@ -326,7 +326,7 @@ func (d *decoder) setCommand(p *process, command string) {
 		return
 	}
 	waits := false
-	d.queue.edit(p.PID, p.sinceNs, func(e *event.Event) {
+	d.queue.Edit(p.PID, p.sinceNs, func(e *event.Event) {
 		if e.Kind == event.ProcessStart {
 			e.Start.Command, waits = command, true
 		}

@@ -38,16 +38,16 @@ func TestSweepEndsProcess(t *testing.T) {
 		d.begin(d.process(pid), 0)
 	}
 	d.kernel = &testKernel{ended: map[kernel.Program]bool{{PID: ended}: true}}
-	d.queue.events = nil
+	d.queue.Events = nil
 	d.sweep(1)
-	qt.Check(t, qt.HasLen(d.queue.events, 0), qt.Commentf("its record may still come"))
+	qt.Check(t, qt.HasLen(d.queue.Events, 0), qt.Commentf("its record may still come"))
 	d.sweep(2)
-	qt.Assert(t, qt.HasLen(d.queue.events, 1))
-	qt.Check(t, qt.Equals(d.queue.events[0].Kind, event.ProcessExit))
-	qt.Check(t, qt.Equals(d.queue.events[0].PID, ended))
-	qt.Check(t, qt.Equals(d.queue.events[0].ExitStatus, event.UnknownStatus))
+	qt.Assert(t, qt.HasLen(d.queue.Events, 1))
+	qt.Check(t, qt.Equals(d.queue.Events[0].Kind, event.ProcessExit))
+	qt.Check(t, qt.Equals(d.queue.Events[0].PID, ended))
+	qt.Check(t, qt.Equals(d.queue.Events[0].ExitStatus, event.UnknownStatus))
 	d.sweep(3)
-	qt.Check(t, qt.HasLen(d.queue.events, 1))
+	qt.Check(t, qt.HasLen(d.queue.Events, 1))
 }
 
 // Go's own processors may be held by threads that a busy host does not run. A goroutine with

@@ -139,7 +139,7 @@ func TestProgramIsReadLater(t *testing.T) {
 	awaitReads(d)
 	d.reads.inbox.take(d, host.Now())
 	qt.Check(t, qt.HasLen(d.lost(), 0))
-	load := d.queue.events[len(d.queue.events)-1]
+	load := d.queue.Events[len(d.queue.Events)-1]
 	qt.Check(t, qt.Equals(load.Kind, event.KernelLoad))
 	qt.Check(t, qt.Equals(load.TimeNs, 5))
 	qt.Check(t, qt.Equals(load.ProgramID, 7))
@@ -153,7 +153,7 @@ func TestProgramIsReadLater(t *testing.T) {
 func TestCommandLineComesLater(t *testing.T) {
 	d := newTestDecoder()
 	starts := func() (list []string) {
-		for _, e := range d.queue.events {
+		for _, e := range d.queue.Events {
 			if e.Kind == event.ProcessStart {
 				list = append(list, fmt.Sprint(e.PID, e.Start.Command, e.Reread))
 			}
@@ -207,7 +207,7 @@ func TestIdentityIsReadMeanwhile(t *testing.T) {
 		return d.reads.waitingSince() == math.MaxUint64
 	})))
 	seen := 0
-	for _, e := range d.queue.events {
+	for _, e := range d.queue.Events {
 		switch e.Kind {
 		case event.Mark:
 			seen++
@@ -244,7 +244,7 @@ func TestNamesOfThreadsAreReadMeanwhile(t *testing.T) {
 	})))
 	d.rename()
 	var names []string
-	for _, e := range d.queue.events {
+	for _, e := range d.queue.Events {
 		names = append(names, e.Comm)
 	}
 	own := host.ThreadName(pid, pid)

@@ -78,14 +78,14 @@ func TestRereadCorrects(t *testing.T) {
 	free := bpf.KernelFreeRecord{Object: 5}  // its allocation was lost, and it was read before it was freed
 	free.H = bpf.KernelHeader{TimeNs: 3.6e9, Tgid: 7, Tid: 7, Kind: bpf.RecordFree}
 	d.decode(raw(&free))
-	d.queue.events = nil
+	d.queue.Events = nil
 
 	rereadUntil(d, 3.9e9)
 	qt.Check(t, qt.Equals(*started, 0)) // events were followed for less than a second
 	rereadUntil(d, 5e9)
 	rereadUntil(d, 5.9e9)
 	qt.Check(t, qt.Equals(*started, 1))
-	qt.Check(t, qt.HasLen(d.queue.events, 0)) // events of before the end of the reading may come
+	qt.Check(t, qt.HasLen(d.queue.Events, 0)) // events of before the end of the reading may come
 	rereadUntil(d, 6.1e9)
 	type correction struct {
 		kind   event.Kind
@@ -93,7 +93,7 @@ func TestRereadCorrects(t *testing.T) {
 		reread bool
 	}
 	var list []correction
-	for _, e := range d.queue.events {
+	for _, e := range d.queue.Events {
 		list = append(list, correction{e.Kind, e.BufferID, e.Reread})
 		qt.Check(t, qt.Equals(e.TimeNs, 6e9))
 	}
@@ -136,7 +136,7 @@ func TestRereadLacksSizes(t *testing.T) {
 				rereadUntil(d, ns)
 			}
 			qt.Check(t, qt.Equals(*started, 1))
-			qt.Check(t, qt.Equals(d.queue.events[len(d.queue.events)-1].Kind == event.Reread, c.right))
+			qt.Check(t, qt.Equals(d.queue.Events[len(d.queue.Events)-1].Kind == event.Reread, c.right))
 			qt.Check(t, qt.Equals(len(d.recovering) == 0, c.right))
 		})
 	}
@@ -151,10 +151,10 @@ func TestRereadAfterAnotherLoss(t *testing.T) {
 	rereadUntil(d, 3e9)
 	rereadUntil(d, 5e9)
 	d.lose(d.process(7), kernel.Causes[bpf.KernelLostCauseLOST_RING_FULL], 1, 5.5e9)
-	d.queue.events = nil
+	d.queue.Events = nil
 	rereadUntil(d, 6.1e9)
-	qt.Assert(t, qt.HasLen(d.queue.events, 1))
-	qt.Check(t, qt.Equals(d.queue.events[0].Kind, event.Lost))
+	qt.Assert(t, qt.HasLen(d.queue.Events, 1))
+	qt.Check(t, qt.Equals(d.queue.Events[0].Kind, event.Lost))
 	rereadUntil(d, 9e9)
 	qt.Check(t, qt.Equals(*started, 1))
 	rereadUntil(d, 5e9+rereadNs)

@@ -58,11 +58,11 @@ func TestHostMemoryOfProcesses(t *testing.T) {
 	}
 	d.process(1<<30 + 1) // was not reported
 	d.kernel = &testKernel{ended: map[kernel.Program]bool{{PID: gone}: true}}
-	d.queue.events = nil
+	d.queue.Events = nil
 	d.readResident(1)
 	d.takeSamples()
-	qt.Assert(t, qt.HasLen(d.queue.events, 1))
-	e := d.queue.events[0]
+	qt.Assert(t, qt.HasLen(d.queue.Events, 1))
+	e := d.queue.Events[0]
 	qt.Check(t, qt.Equals(e.Kind, event.HostMemory))
 	qt.Check(t, qt.Equals(e.PID, own))
 	qt.Check(t, qt.IsTrue(e.SizeBytes > 1<<20 && e.SizeBytes <= e.BytesPerBank), qt.Commentf("%d %d", e.SizeBytes, e.BytesPerBank))

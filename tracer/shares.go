@@ -1,6 +1,6 @@
 package tracer
 
-// This file bounds the memory of the call stacks of each user's processes.
+// This file bounds the memory of the call stacks of each user's processes, and the time of their events.
 
 import (
 	"cmp"
@@ -9,6 +9,24 @@ import (
 	"ttmem/bpf"
 	"ttmem/tracer/internal/stack"
 )
+
+// turn says that a process's event takes the time of the event loop from now on.
+func (d *decoder) turn(p *process) {
+	if p != nil && d.backlog.Late() {
+		d.backlog.Of(p.Sharer)
+	}
+}
+
+// isShared reports whether there are processes of several users.
+func (d *decoder) isShared() bool {
+	var first *process
+	for _, p := range d.processes {
+		if first = cmp.Or(first, p); p.Sharer != first.Sharer {
+			return true
+		}
+	}
+	return false
+}
 
 const (
 	// userStackBytes bounds the call stacks of a user's processes: 100,000 of 30 frames.

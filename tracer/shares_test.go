@@ -1,12 +1,17 @@
 package tracer
 
 import (
+	"maps"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
+	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/internal/stack"
+	"ttmem/tracer/quota"
 )
 
 // A user whose many processes have ever new stacks and code has a bound on all of them together,
@@ -50,4 +55,38 @@ func TestUsersShareOfStacks(t *testing.T) {
 	qt.Check(t, qt.IsTrue(sum((*stack.Process).CodeBytes) > userCodeBytes/4))
 	qt.Check(t, qt.Equals(d.process(other).stacks.StackBytes(), stacks))
 	qt.Check(t, qt.Equals(d.process(other).stacks.CodeBytes(), codes))
+}
+
+// TestUsersShareOfTheTime: once the event loop is late, records of the user who keeps it late are losses of their processes,
+// and those of others are decoded.
+func TestUsersShareOfTheTime(t *testing.T) {
+	const loud, quiet = 1, 2
+	d := newTestDecoder()
+	for _, pid := range []int{loud, quiet} {
+		d.process(pid).Sharer, d.process(pid).described = 1000+pid, true
+	}
+	opens := func(pid int, atNs uint64) (events int) {
+		dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000 + atNs}
+		dev.H = bpf.KernelHeader{TimeNs: atNs, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordDevice, Flags: bpf.DeviceReady, Count: 1}
+		dev.Banks[event.L1] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 64, AlignmentBytes: 16}
+		d.decode(raw(&dev))
+		for _, e := range d.queue.Events {
+			if e.PID == pid && e.Kind == event.DeviceOpen {
+				events++
+			}
+		}
+		return events
+	}
+	const second = 1e9
+	d.newest = second
+	d.tick(2*second, false, 0) // a second late
+	qt.Check(t, qt.Equals(opens(loud, second), 1))
+	for ran := host.RanOfThread(); host.RanOfThread() < ran+time.Second/4; { // what its events cost
+	}
+	d.tick(2*second, false, 0)
+	qt.Check(t, qt.Equals(opens(loud, second+1), 1))
+	qt.Check(t, qt.Equals(opens(quiet, second+1), 1))
+	qt.Check(t, qt.IsTrue(maps.Equal(d.lost(), map[loss]lossCount{{loud, quota.Beyond}: {1, second + 1}})), qt.Commentf("%v", d.lost()))
+	d.tick(2*second, true, 0)
+	qt.Check(t, qt.Equals(opens(loud, second+2), 2))
 }

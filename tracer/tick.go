@@ -19,6 +19,9 @@ const (
 	// lateGraceNs is how long the end of tracing waits for existing buffers that are being read,
 	// so that a report has them if Ctrl-C follows the attach at once.
 	lateGraceNs = 1e9
+	// holdBackNs is how long an event waits for an earlier one that arrives later. The kernel
+	// reads the clock before it sends the record, so another CPU may overtake.
+	holdBackNs = 10e6
 	// finished is the time up to which events are released when tracing ends.
 	finished = math.MaxUint64
 )
@@ -31,9 +34,12 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 	if d.taken = 0; endNs != 0 {
 		d.taken = math.MinInt / 2 // all
 	}
+	late := uint64(0)
 	if !drained { // older records are still to come: what was found meanwhile waits for them
 		untilNs = min(untilNs, d.newest-min(d.newest, holdBackNs))
+		late = nowNs - min(nowNs, d.newest)
 	}
+	d.backlog.Is(late, d.isShared)
 	d.known = untilNs
 	d.inbox.take(d, d.known)
 	d.rename()
@@ -59,7 +65,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 	waiting := d.reads.waitingSince()
 	untilNs = min(untilNs, waiting, d.thrownSince(d.known))
 	// after endNs, more events are not waited for
-	if endNs != 0 && (drained || d.queue.newest() > endNs+holdBackNs) && waiting > endNs &&
+	if endNs != 0 && (drained || d.queue.Newest() > endNs+holdBackNs) && waiting > endNs &&
 		(nowNs > endNs+lateGraceNs || d.inbox.late.Load() == 0) {
 		d.known, untilNs = finished, finished
 		d.inbox.take(d, finished)
@@ -84,7 +90,14 @@ func (d *decoder) thrownSince(knownNs uint64) uint64 {
 
 // release passes the events before a time to handle, oldest first.
 func (d *decoder) release(untilNs uint64, handle func(*event.Event)) {
-	d.queue.release(untilNs, handle)
+	pass := handle
+	if d.backlog.Late() {
+		pass = func(e *event.Event) {
+			d.turn(d.processes[e.PID])
+			handle(e)
+		}
+	}
+	d.queue.Release(untilNs, pass)
 	d.searches.EndOver(untilNs)
 }
 

@@ -66,6 +66,8 @@ type Books struct {
 	unread map[uint64][]*programRead
 	// compiled are the KernelLoads of programs that are compiled and not loaded yet, oldest first.
 	compiled []*event.Event
+	// isCompiled has the ids of the compiled ones.
+	isCompiled map[uint64]bool
 	// thrown are the exceptions that may not have left the library, oldest first
 	thrown []thrown
 	lost   event.Event // of endLost, where it needs no memory each time
@@ -93,7 +95,7 @@ func New(of Process, stacks *stack.Process, room *quota.Quota) *Books {
 		process: of, stacks: stacks, room: room,
 		devices: make(map[uint64]*device), impls: make(map[uint64]uint64), allocators: make(map[uint64]*allocator),
 		Live: make(map[uint64]Buffer), programs: make(map[uint64]program), runs: make(map[uint64]latestRun),
-		unread: make(map[uint64][]*programRead),
+		unread: make(map[uint64][]*programRead), isCompiled: make(map[uint64]bool),
 	}
 }
 

@@ -236,10 +236,12 @@ func (b *Books) kernelLoaded(e *event.Event, _ *libraries.Library, r *bpf.Kernel
 	b.takeCompiled(e.ProgramID)
 	if r.H.Flags == bpf.KernelCompiled {
 		if len(b.compiled) >= maxCompiled {
+			delete(b.isCompiled, b.compiled[0].ProgramID)
 			b.compiled = slices.Delete(b.compiled, 0, 1)
 		}
 		one := *e
 		b.compiled = append(b.compiled, &one)
+		b.isCompiled[e.ProgramID] = true
 		return
 	}
 	e.KernelKind = event.KernelKind(r.H.Flags)
@@ -251,9 +253,12 @@ const maxCompiled = 1 << 10
 
 // takeCompiled removes a program from those that are not loaded, and reports whether it was one.
 func (b *Books) takeCompiled(id uint64) bool {
-	before := len(b.compiled)
+	if !b.isCompiled[id] {
+		return false
+	}
+	delete(b.isCompiled, id)
 	b.compiled = slices.DeleteFunc(b.compiled, func(e *event.Event) bool { return e.ProgramID == id })
-	return len(b.compiled) < before
+	return true
 }
 
 // loadKernels reports the kernels of a program, unless its chips have them: slow dispatch loads them
@@ -285,6 +290,7 @@ func (b *Books) binariesLoaded(e *event.Event, _ *libraries.Library, h *bpf.Kern
 		if one := b.compiled[i]; one.TID == e.TID {
 			one.TimeNs = e.TimeNs
 			loaded = append(loaded, *one)
+			delete(b.isCompiled, one.ProgramID)
 			b.compiled = slices.Delete(b.compiled, i, i+1)
 		}
 	}

@@ -1,4 +1,4 @@
-package tracer
+package order
 
 import (
 	"testing"
@@ -9,15 +9,15 @@ import (
 )
 
 func TestOrder(t *testing.T) {
-	var o ordered
+	var o Queue
 	for i, at := range []uint64{5, 3, 9, 3, 7} {
-		o.push(&event.Event{TimeNs: at, BufferID: uint64(i)})
+		o.Push(&event.Event{TimeNs: at, BufferID: uint64(i)})
 	}
 	var got []uint64
 	take := func(e *event.Event) { got = append(got, e.TimeNs*10+e.BufferID) }
-	o.release(7, take)
+	o.Release(7, take)
 	qt.Check(t, qt.DeepEquals(got, []uint64{31, 33, 50})) // events of the same time stay in order of arrival
-	o.push(&event.Event{TimeNs: 8, BufferID: 5})
-	o.release(^uint64(0), take)
+	o.Push(&event.Event{TimeNs: 8, BufferID: 5})
+	o.Release(^uint64(0), take)
 	qt.Check(t, qt.DeepEquals(got[3:], []uint64{74, 85, 92}))
 }
