@@ -64,8 +64,8 @@ type decoder struct {
 	// taken is the number of buffers of late attaches, and of owners, that were reported since the
 	// last tick.
 	taken int
-	// room is what the processes of each user may have.
-	room *quota.Quota
+	// room is what the processes of each user may have, and names what they may have of names of threads.
+	room, names *quota.Quota
 	// waiting are the processes whose memory from before the attach is to be read. late and rereading count
 	// such reads that run, and those after a loss.
 	waiting         []*process
@@ -97,7 +97,7 @@ func newDecoder(ctx context.Context, k kernelSide, libraries *libraries.Set, spa
 	d := &decoder{
 		processes: make(map[int]*process), recovering: make(map[*process]bool), throwing: make(map[*process]bool), losing: make(map[*process]bool), renamed: make(map[thread]readName), asked: make(owners.Asked),
 		room: quota.New(quota.Allocations, quota.AllAllocations).LimitUsers(quota.TracedByUsers), kernel: k, libraries: libraries, spaces: spaces, inbox: new(inbox), closing: ctx, Options: *o,
-		late: quota.New(maxLate, math.MaxInt), rereading: quota.New(maxRereading, math.MaxInt), show: stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
+		names: quota.New(maxNamesOfUser, math.MaxInt), late: quota.New(maxLate, math.MaxInt), rereading: quota.New(maxRereading, math.MaxInt), show: stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames},
 		unattributed: make(map[string]lossCount), objectsEnded: make(chan struct{}, 1),
 	}
 	d.reads = newReads(ctx, readers, d.inbox)

@@ -13,6 +13,7 @@ import (
 	"ttmem/tracer/internal/owners"
 	"ttmem/tracer/internal/stack"
 	"ttmem/tracer/kernel"
+	"ttmem/tracer/quota"
 )
 
 // A process is a program in a process, and all that is known of it. The event loop owns it. Others get
@@ -34,9 +35,10 @@ type process struct {
 	sinceNs                        uint64            // no event of it is earlier
 	early                          *find.Description // when it executed its program; nil: it was not read
 	// user is to whom it counts: host.RealUser; 0 until it is described.
-	user   int
-	names  map[int]readName
-	naming int // names that are being read
+	user      int
+	names     map[int]readName
+	nameShare quota.Share // of its user's names
+	naming    int         // names that are being read
 	// name is that of the thread named, of the latest event.
 	name  readName
 	named int
@@ -235,9 +237,9 @@ func (d *decoder) describe(p *process, read *find.Description) {
 }
 
 const (
-	// maxNames bounds how many thread names are kept for a process, and maxNaming how many are read at the
-	// same time.
-	maxNames, maxNaming = 1 << 14, 64
+	// maxNames bounds how many thread names are kept for a process, maxNamesOfUser those of a user's processes, and
+	// maxNaming how many of a process are read at the same time.
+	maxNames, maxNamesOfUser, maxNaming = 1 << 14, 1 << 16, 64
 	// nameNs is how long a thread's name is taken to be the same.
 	nameNs = 1e9
 )
@@ -256,9 +258,6 @@ func (p *process) nameOf(tid int, timeNs uint64) string {
 	}
 	if ok && timeNs < known.atNs+nameNs || p.naming >= maxNaming {
 		return known.name
-	}
-	if !ok && len(p.names) >= maxNames {
-		clear(p.names) // threads come and go
 	}
 	known.atNs = timeNs
 	p.setName(tid, known)
@@ -282,7 +281,14 @@ func (p *process) nameOf(tid int, timeNs uint64) string {
 }
 
 // setName sets the name of a thread.
-func (p *process) setName(tid int, name readName) { p.names[tid], p.name, p.named = name, name, tid }
+func (p *process) setName(tid int, name readName) {
+	_, known := p.names[tid]
+	if n := len(p.names); !known && (n >= maxNames || !p.nameShare.Hold(p.loop.names, p.Sharer, n+1)) {
+		clear(p.names) // threads come and go
+		p.nameShare.Hold(p.loop.names, p.Sharer, 1)
+	}
+	p.names[tid], p.name, p.named = name, name, tid
+}
 
 // thread is a thread of a process.
 type thread struct{ pid, tid int }
@@ -394,6 +400,7 @@ func (d *decoder) end(p *process, e event.Event) {
 	d.countLosses()
 	p.End()
 	d.reportLossesOf(p, e.TimeNs)
+	p.nameShare.Release(d.names)
 	delete(d.processes, p.PID)
 	d.latest = nil
 	delete(d.recovering, p)

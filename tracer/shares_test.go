@@ -90,3 +90,30 @@ func TestUsersShareOfTheTime(t *testing.T) {
 	d.tick(2*second, true, 0)
 	qt.Check(t, qt.Equals(opens(loud, second+2), 2))
 }
+
+// TestUsersShareOfNames: the names of threads that are kept of a user's processes are bounded, and others have theirs.
+func TestUsersShareOfNames(t *testing.T) {
+	d := newTestDecoder()
+	add := func(pid, user, names int) {
+		p := d.process(pid)
+		p.Sharer = user
+		for tid := range names {
+			p.setName(tid+1, readName{name: "worker"})
+		}
+	}
+	const processes = 2 * maxNamesOfUser / maxNames
+	for pid := 1; pid <= processes; pid++ {
+		add(pid, 1001, maxNames)
+	}
+	sum := 0
+	for pid := 1; pid <= processes; pid++ {
+		sum += len(d.process(pid).names)
+	}
+	qt.Check(t, qt.IsTrue(sum > maxNamesOfUser/2 && sum <= maxNamesOfUser+processes), qt.Commentf("%d", sum))
+	add(processes+1, 1002, 100)
+	qt.Check(t, qt.HasLen(d.process(processes+1).names, 100))
+	for pid := 1; pid <= processes; pid++ {
+		d.end(d.process(pid), event.Event{})
+	}
+	qt.Check(t, qt.Equals(d.names.Of(1001), 0))
+}

@@ -103,6 +103,7 @@ func (d *decoder) release(untilNs uint64, handle func(*event.Event)) {
 
 // finish counts the processes that were still being read when tracing ended.
 func (d *decoder) finish() {
+	d.countLosses() // those that waited for records
 	for _, p := range d.processes {
 		if p.late != nil {
 			d.lose(p, lateUnread, 1, host.Now())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"strconv"
@@ -44,10 +45,14 @@ func (s *Server) prepare(w http.ResponseWriter, r *http.Request, v Viewer) {
 	} else {
 		err = s.o.PrepareFile(ctx, int(cred.Pid), fd)
 	}
-	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = errors.New("the file is not read yet")
-		}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		http.Error(w, "ttmem: "+err.Error(), http.StatusForbidden)
+		return
+	case errors.Is(err, context.DeadlineExceeded):
+		err = errors.New("the file is not read yet")
+		fallthrough
+	case err != nil:
 		http.Error(w, "ttmem: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"testing"
@@ -56,6 +57,8 @@ func TestCommandsArePreparedFor(t *testing.T) {
 		qt.Check(t, qt.StringContains(answer, want))
 	}
 	qt.Check(t, qt.Equals(asked, ""))
+	fails = fmt.Errorf("process 12 is none that you started: %w", fs.ErrPermission)
+	qt.Check(t, qt.StringContains(talk(t, path, "POST /v1/prepare?pid=12 HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"), "403 Forbidden"))
 }
 
 // Without a unix socket there is no process whose command and files they are.

@@ -181,7 +181,7 @@ func TestOnlyOwnCommandsArePreparedFor(t *testing.T) {
 	defer other.Process.Kill()
 	qt.Check(t, qt.IsNil(f.PrepareCommand(t.Context(), child.Process.Pid, os.Getpid(), -1)))
 	for _, pid := range []int{os.Getpid(), os.Getppid(), 1, 1 << 30, 0, other.Process.Pid} {
-		qt.Check(t, qt.ErrorMatches(f.PrepareCommand(t.Context(), pid, os.Getpid(), -1), `process \d+ is none that you started`))
+		qt.Check(t, qt.ErrorMatches(f.PrepareCommand(t.Context(), pid, os.Getpid(), -1), `process \d+ is none that you started: permission denied`))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"slices"
@@ -152,7 +153,7 @@ func (f *Finder) names(pid int) bool { return slices.Contains(f.Processes, pid) 
 func (f *Finder) PrepareCommand(ctx context.Context, pid, parent, fd int) error {
 	user := host.RealUser(pid)
 	if host.Parent(pid) != parent || host.RealUser(parent) != user {
-		return fmt.Errorf("process %d is none that you started", pid)
+		return fmt.Errorf("process %d is none that you started: %w", pid, fs.ErrPermission)
 	}
 	var python *stack.Python
 	if fd >= 0 {
