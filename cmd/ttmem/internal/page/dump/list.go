@@ -76,13 +76,20 @@ func (i *item) address() uint64 {
 type row struct {
 	alloc.Row
 	buffer memory.Buffer
+	of     *alloc.Row // what it was made of
+	known  bool       // it has what only some rows have
 }
 
 // set makes it the row of an item.
 func (r *row) set(of *item) *alloc.Row {
-	r.Row = *of.like
+	if b := of.Allocation; r.of != of.like || r.known || b == nil { // else the next one is mostly alike
+		r.Row = *of.like
+		if b != nil {
+			r.buffer = *of.like.Buffer
+		}
+	}
+	r.of, r.known = of.like, of.known != nil
 	if b := of.Allocation; b != nil {
-		r.buffer = *of.like.Buffer
 		r.Like, r.Buffer, r.buffer.Allocation = of.like, &r.buffer, b
 		r.Address, r.BytesPerBank, r.Banks, r.SinceNs = b.Address, b.BytesPerBank, uint64(b.Banks), b.SinceNs
 	}
