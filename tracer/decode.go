@@ -54,8 +54,8 @@ type decoder struct {
 	// kernelLosses were taken from the kernel side, and are not counted yet.
 	kernelLosses []kernelLoss
 	backlog      backlog.Backlog
-	// newest is the time of the newest record, and all records up to known were decoded.
-	newest, known uint64
+	// newest is the time of the newest record, and all records up to known were decoded, as were all at drainedNs.
+	newest, known, drainedNs uint64
 	// show are the options for call stacks.
 	show stack.Options
 	// stacks is what the stacks of all processes share. stackRecords counts the records of stacks.
@@ -123,6 +123,7 @@ func (d *decoder) decode(raw []byte) {
 	d.event = event.Event{TimeNs: h.TimeNs, PID: int(h.Tgid), TID: int(h.Tid)}
 	e := &d.event
 	d.newest = max(d.newest, h.TimeNs)
+	d.turn(e.PID)
 	program := kernel.Program{PID: e.PID, ExecID: h.ExecId}
 	var p *process
 	known := true
@@ -151,7 +152,6 @@ func (d *decoder) decode(raw []byte) {
 		}
 	}
 	p.unlisted = false
-	d.turn(p)
 	switch h.Kind {
 	case bpf.RecordNativeStack:
 		known = p.stacks.AddNativeRecord(raw, e.PID, d.spaces)
@@ -169,8 +169,8 @@ func (d *decoder) decode(raw []byte) {
 			d.stackSeen(h, p.stacks.Stack(h.Stack))
 		}
 	default:
-		if d.backlog.Skips(p.Sharer) {
-			d.lose(p, quota.Beyond, 1, e.TimeNs)
+		if d.backlog.Skips(p.Sharer) && !isKept(h.Kind) {
+			d.lose(p, madeLate, 1, e.TimeNs)
 			return
 		}
 		l := d.libraryOf(p, h.Library)

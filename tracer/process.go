@@ -283,7 +283,7 @@ func (p *process) nameOf(tid int, timeNs uint64) string {
 // setName sets the name of a thread.
 func (p *process) setName(tid int, name readName) {
 	_, known := p.names[tid]
-	if n := len(p.names); !known && (n >= maxNames || !p.nameShare.Hold(p.loop.names, p.Sharer, n+1)) {
+	if n := len(p.names); !known && p.loop.has(p) && (n >= maxNames || !p.nameShare.Hold(p.loop.names, p.Sharer, n+1)) {
 		clear(p.names) // threads come and go
 		p.nameShare.Hold(p.loop.names, p.Sharer, 1)
 	}
@@ -401,6 +401,7 @@ func (d *decoder) end(p *process, e event.Event) {
 	p.End()
 	d.reportLossesOf(p, e.TimeNs)
 	p.nameShare.Release(d.names)
+	d.backlog.Ended(p.PID, p.Sharer)
 	delete(d.processes, p.PID)
 	d.latest = nil
 	delete(d.recovering, p)

@@ -10,10 +10,23 @@ import (
 	"ttmem/tracer/internal/stack"
 )
 
-// turn says that a process's event takes the time of the event loop from now on.
-func (d *decoder) turn(p *process) {
-	if p != nil && d.backlog.Late() {
+// madeLate is why events of a process were lost that kept others' events waiting: see package backlog.
+const madeLate = "its user's events made ttmem late"
+
+// isKept reports whether a record is decoded in any case: later ones need it, and reading the process's memory again does
+// not give it back.
+func isKept(kind uint8) bool {
+	return kind == bpf.RecordDevice || kind == bpf.RecordClear || kind == bpf.RecordBanks
+}
+
+// turn says that the event loop works for a process from now on; 0: for none.
+func (d *decoder) turn(pid int) {
+	switch p := d.processes[pid]; {
+	case !d.backlog.Late():
+	case p != nil:
 		d.backlog.Of(p.Sharer)
+	default:
+		d.backlog.Of(d.backlog.OfEnded(pid))
 	}
 }
 
@@ -21,7 +34,10 @@ func (d *decoder) turn(p *process) {
 func (d *decoder) isShared() bool {
 	var first *process
 	for _, p := range d.processes {
-		if first = cmp.Or(first, p); p.Sharer != first.Sharer {
+		if !p.described {
+			continue
+		}
+		if first = cmp.Or(first, p); p.user != first.user {
 			return true
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/internal/stack"
-	"ttmem/tracer/quota"
 )
 
 // A user whose many processes have ever new stacks and code has a bound on all of them together,
@@ -57,38 +56,56 @@ func TestUsersShareOfStacks(t *testing.T) {
 	qt.Check(t, qt.Equals(d.process(other).stacks.CodeBytes(), codes))
 }
 
-// TestUsersShareOfTheTime: once the event loop is late, records of the user who keeps it late are losses of their processes,
-// and those of others are decoded.
+// TestUsersShareOfTheTime: once the event loop is late, records of the user who made it late are losses of their processes,
+// but for those that tell of devices. Records of others are decoded.
 func TestUsersShareOfTheTime(t *testing.T) {
 	const loud, quiet = 1, 2
 	d := newTestDecoder()
 	for _, pid := range []int{loud, quiet} {
-		d.process(pid).Sharer, d.process(pid).described = 1000+pid, true
+		p := d.process(pid)
+		p.user, p.Sharer, p.described = 1000+pid, 1000+pid, true
 	}
-	opens := func(pid int, atNs uint64) (events int) {
-		dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000 + atNs}
+	open := func(pid int, atNs, allocator uint64) {
+		dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: allocator}
 		dev.H = bpf.KernelHeader{TimeNs: atNs, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordDevice, Flags: bpf.DeviceReady, Count: 1}
 		dev.Banks[event.L1] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 64, AlignmentBytes: 16}
 		d.decode(raw(&dev))
+	}
+	alloc := func(pid int, atNs uint64) {
+		r := bpf.KernelBufferRecord{Object: 0x7f0000003000 + atNs<<8, Device: 0x1000, Allocator: 0x2000, UniqueId: atNs}
+		r.H = bpf.KernelHeader{TimeNs: atNs, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordAlloc}
+		r.Window[9], r.Window[16], r.Window[41] = 0x10, byte(event.L1), 4
+		d.decode(raw(&r))
+	}
+	count := func(pid int, kind event.Kind) (n int) {
 		for _, e := range d.queue.Events {
-			if e.PID == pid && e.Kind == event.DeviceOpen {
-				events++
+			if e.PID == pid && e.Kind == kind {
+				n++
 			}
 		}
-		return events
+		return n
 	}
 	const second = 1e9
-	d.newest = second
+	open(loud, second, 0x2000)
+	open(quiet, second, 0x2000)
 	d.tick(2*second, false, 0) // a second late
-	qt.Check(t, qt.Equals(opens(loud, second), 1))
+	alloc(loud, second+1)
+	alloc(quiet, second+1)
+	d.turn(loud)
 	for ran := host.RanOfThread(); host.RanOfThread() < ran+time.Second/4; { // what its events cost
 	}
 	d.tick(2*second, false, 0)
-	qt.Check(t, qt.Equals(opens(loud, second+1), 1))
-	qt.Check(t, qt.Equals(opens(quiet, second+1), 1))
-	qt.Check(t, qt.IsTrue(maps.Equal(d.lost(), map[loss]lossCount{{loud, quota.Beyond}: {1, second + 1}})), qt.Commentf("%v", d.lost()))
+	alloc(loud, second+2)
+	open(loud, second+2, 0x3000)
+	alloc(quiet, second+2)
+	qt.Check(t, qt.IsTrue(maps.Equal(d.lost(), map[loss]lossCount{{loud, madeLate}: {1, second + 2}})), qt.Commentf("%v", d.lost()))
 	d.tick(2*second, true, 0)
-	qt.Check(t, qt.Equals(opens(loud, second+2), 2))
+	qt.Check(t, qt.IsTrue(d.recovering[d.process(loud)]), qt.Commentf("its memory is read again"))
+	qt.Check(t, qt.IsFalse(d.process(loud).recovery.never))
+	alloc(loud, second+3)
+	for kind, want := range map[event.Kind][2]int{event.DeviceOpen: {2, 1}, event.Alloc: {2, 2}} {
+		qt.Check(t, qt.Equals([2]int{count(loud, kind), count(quiet, kind)}, want), qt.Commentf("%v", kind))
+	}
 }
 
 // TestUsersShareOfNames: the names of threads that are kept of a user's processes are bounded, and others have theirs.

@@ -30,16 +30,20 @@ const (
 // released. drained means that all records from before now were decoded. endNs is when the end of
 // tracing was requested, or 0: once tick returns finished, nothing more is waited for.
 func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64) {
-	untilNs = nowNs - min(nowNs, holdBackNs)
+	late := uint64(0)
+	switch {
+	case drained:
+		d.drainedNs = nowNs
+	case d.newest > d.drainedNs: // else a record is being written
+		late = nowNs - min(nowNs, d.newest)
+	}
+	// Older records may be still to come otherwise: what was found meanwhile waits for them.
+	untilNs = min(nowNs, max(d.newest, d.drainedNs))
+	untilNs -= min(untilNs, holdBackNs)
+	d.backlog.Is(late, d.isShared)
 	if d.taken = 0; endNs != 0 {
 		d.taken = math.MinInt / 2 // all
 	}
-	late := uint64(0)
-	if !drained { // older records are still to come: what was found meanwhile waits for them
-		untilNs = min(untilNs, d.newest-min(d.newest, holdBackNs))
-		late = nowNs - min(nowNs, d.newest)
-	}
-	d.backlog.Is(late, d.isShared)
 	d.known = untilNs
 	d.inbox.take(d, d.known)
 	d.rename()
@@ -65,7 +69,7 @@ func (d *decoder) tick(nowNs uint64, drained bool, endNs uint64) (untilNs uint64
 	waiting := d.reads.waitingSince()
 	untilNs = min(untilNs, waiting, d.thrownSince(d.known))
 	// after endNs, more events are not waited for
-	if endNs != 0 && (drained || d.queue.Newest() > endNs+holdBackNs) && waiting > endNs &&
+	if endNs != 0 && (drained || d.newest > endNs+holdBackNs) && waiting > endNs &&
 		(nowNs > endNs+lateGraceNs || d.inbox.late.Load() == 0) {
 		d.known, untilNs = finished, finished
 		d.inbox.take(d, finished)
@@ -93,11 +97,12 @@ func (d *decoder) release(untilNs uint64, handle func(*event.Event)) {
 	pass := handle
 	if d.backlog.Late() {
 		pass = func(e *event.Event) {
-			d.turn(d.processes[e.PID])
+			d.turn(e.PID)
 			handle(e)
 		}
 	}
 	d.queue.Release(untilNs, pass)
+	d.turn(0)
 	d.searches.EndOver(untilNs)
 }
 

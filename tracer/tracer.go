@@ -159,6 +159,7 @@ const maxBatch = 1 << 13
 // that had arrived. After each batch, and at least every pollInterval, it calls pause, so that
 // the caller can write or show the events.
 func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
+	defer func() { t.backlog.Is(0, nil) }()
 	var endNs uint64 // when the context was done
 	for {
 		wait := pollInterval

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -275,9 +276,12 @@ type pair struct {
 	client        *http.Client
 	viewed        int   // how many of liveViews were shown
 	user          *user // the victim's
-	// rootLimit is how long an answer about the whole host may take.
+	// rootLimit is how long an answer about the whole host may take if it has owners.
 	rootLimit time.Duration
 }
+
+// withoutOwners are those of liveViews that search no owners.
+var withoutOwners = []string{"report", "map", "ops"}
 
 // liveViews are the pages of a service that are shown in turn. Those that watch it end soon.
 var liveViews = []string{"top --once", "dump -n 20", "report", "map", "oom", "ops", "leaks --duration 1ms", "peak --duration 1ms"}
@@ -309,7 +313,11 @@ func (p *pair) doctor() (failures []string) {
 func (p *pair) nextView() []string {
 	p.viewed++
 	args := append(strings.Fields(liveViews[p.viewed%len(liveViews)]), "--socket", p.socket)
-	return append(p.show(p.user.command(ttmem, args...), answerLimit), p.show(exec.Command(ttmem, args...), p.rootLimit)...)
+	limit := p.rootLimit
+	if slices.Contains(withoutOwners, args[0]) {
+		limit = answerLimit
+	}
+	return append(p.show(p.user.command(ttmem, args...), answerLimit), p.show(exec.Command(ttmem, args...), limit)...)
 }
 
 func startPair(t *testing.T, v *victim) *pair {

@@ -15,68 +15,82 @@ const batchBytes = 1 << 20
 // have it.
 type batch struct {
 	events []event.Event
-	users  []int // of each event
+	users  []eventUser // of each event
 	bytes  int
-	rest   *batch // see without; nil: not made yet
+	of     map[int]int // bytes of each user's events
 }
 
+func newBatch() *batch { return &batch{of: make(map[int]int)} }
+
 // add copies the event of a user, with the list of its cores, which the tracer reuses.
-func (b *batch) add(e *event.Event, user int) {
+func (b *batch) add(e *event.Event, user eventUser) {
 	b.events, b.users = append(b.events, *e), append(b.users, user)
 	if e.Cores != nil {
 		b.events[len(b.events)-1].Cores = slices.Clone(e.Cores)
 	}
-	b.bytes += int(unsafe.Sizeof(*e)) + len(e.Message) + len(e.Started().Command) + len(e.Cores)*int(unsafe.Sizeof(event.CoreRange{}))
+	n := int(unsafe.Sizeof(*e)) + len(e.Message) + len(e.Started().Command) + len(e.Cores)*int(unsafe.Sizeof(event.CoreRange{}))
 	if u := e.Uses; u != nil {
-		b.bytes += int(unsafe.Sizeof(*u)) + 4*(len(u.Arguments)+len(u.Statics))
+		n += int(unsafe.Sizeof(*u)) + 4*(len(u.Arguments)+len(u.Statics))
 	}
+	b.bytes += n
+	b.of[user.sharer] += n
 }
 
-// missed is why events of one user are lost to a reader: the others' are not.
-const missed = "the reader was too slow"
-
-// isKept reports whether an event stays in a batch's rest. There are few of these, and later events need them.
-func isKept(k event.Kind) bool {
-	return k == event.ProcessStart || k == event.ProcessExit || k == event.DeviceOpen || k == event.DeviceClose || k == event.Lost
-}
-
-// withoutMost returns the batch without the events of the user who has most, and with the losses of that user's processes.
-func (b *batch) withoutMost() *batch {
-	if b.rest != nil {
-		return b.rest
-	}
-	counts := make(map[int]int)
-	for _, user := range b.users {
-		counts[user]++
-	}
-	most := b.users[0]
-	for _, user := range slices.Sorted(maps.Keys(counts)) {
-		if counts[user] > counts[most] {
-			most = user
+// count returns how many events a batch has, with those that were lost before.
+func (b *batch) count() (n int) {
+	for i := range b.events {
+		if e := &b.events[i]; e.Kind == event.Lost {
+			n += int(e.Count)
+		} else {
+			n++
 		}
 	}
-	b.rest = &batch{}
-	lost := make(map[int]uint64)
+	return n
+}
+
+const (
+	// missed is why events of one user are lost to a reader: the others' are not.
+	missed = "the reader was too slow"
+	// mostKept is how many events are kept of those on which later ones depend.
+	mostKept = 256
+)
+
+// isKept reports whether later events depend on an event. Those of no process are few.
+func isKept(e *event.Event) bool {
+	switch e.Kind {
+	case event.ProcessStart, event.ProcessExit, event.DeviceOpen, event.DeviceClose, event.Lost:
+		return true
+	}
+	return e.PID == 0
+}
+
+// without returns the batch without the events of a user, and with the losses of that user's processes.
+func (b *batch) without(sharer int) *batch {
+	rest, lost, kept := newBatch(), make(map[int]uint64), 0
+	users := make(map[int]eventUser)
 	lose := func(pid int, atNs uint64) {
 		if n := lost[pid]; n > 0 {
-			b.rest.add(&event.Event{Kind: event.Lost, TimeNs: atNs, PID: pid, TID: pid, Count: n, Cause: missed}, most)
+			rest.add(&event.Event{Kind: event.Lost, TimeNs: atNs, PID: pid, TID: pid, Count: n, Cause: missed}, users[pid])
 			delete(lost, pid)
 		}
 	}
 	for i := range b.events {
 		e := &b.events[i]
-		switch {
-		case b.users[i] != most:
-		case !isKept(e.Kind):
-			lost[e.PID]++
-			continue
-		case e.Kind == event.ProcessExit:
-			lose(e.PID, e.TimeNs)
+		if b.users[i].sharer == sharer {
+			if !isKept(e) || kept == mostKept {
+				lost[e.PID]++
+				users[e.PID] = b.users[i]
+				continue
+			}
+			kept++
+			if e.Kind == event.ProcessExit {
+				lose(e.PID, e.TimeNs)
+			}
 		}
-		b.rest.add(e, b.users[i])
+		rest.add(e, b.users[i])
 	}
 	for _, pid := range slices.Sorted(maps.Keys(lost)) {
 		lose(pid, b.events[len(b.events)-1].TimeNs)
 	}
-	return b.rest
+	return rest
 }

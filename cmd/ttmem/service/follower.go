@@ -4,22 +4,25 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"ttmem/tracer/event"
 )
 
-// backlogBytes is how many bytes of events may wait for a follower before it is cut off.
-// Followers share the events, so this is the maximum for all of them together.
+// backlogBytes is how many bytes of events may wait for a follower before it is cut off. Followers share the events: all of
+// them together have at most twice as many, if some have batches and others what rests of these.
 const backlogBytes = 64 << 20
 
 // flushInterval is how long events are collected before they are sent: each of the tracer's
 // batches would be a small write and a small compressed block.
 const flushInterval = 50 * time.Millisecond
 
-// mostShare is the part of the backlog that all events may take. Beyond it a follower gets a batch without the events of
-// the user who has most in it: a user who floods a host costs slow readers only that user's events.
+// mostShare is the part of the backlog that all events may take. Beyond it a follower gets batches without the events of
+// the user of whom most are waiting: a user who floods a host costs slow readers only that user's events.
 const mostShare, mostShareOf = 3, 4
 
 // backlogBatches is how many batches may wait for a follower. They are small if few events
@@ -30,33 +33,75 @@ const backlogBatches = 4096
 type follower struct {
 	// batches is closed at the end. Then end says why.
 	batches chan *batch
-	waiting atomic.Int64 // bytes of the batches, and of the one that is being sent
+	mu      sync.Mutex
+	waiting int         // bytes of the batches, and of the one that is being sent
+	of      map[int]int // of them, those of each user
 	end     error
 	// isCut is true if the waiting batches are dropped. missed then counts the lost events.
 	isCut  atomic.Bool
 	missed int
 }
 
-func newFollower() *follower { return &follower{batches: make(chan *batch, backlogBatches)} }
+func newFollower() *follower {
+	return &follower{batches: make(chan *batch, backlogBatches), of: make(map[int]int)}
+}
 
-// push hands over a batch or its rest, or cuts off a follower that has too many. The hub must be locked, as
-// for finish.
-func (f *follower) push(b *batch, backlog int) {
+// push hands over a batch or its rest, or cuts off a follower that has too many. rests are those of the batch, by the user
+// without whom they are. The hub must be locked, as for finish.
+func (f *follower) push(b *batch, rests map[int]*batch, backlog int) {
 	if f.end != nil {
 		return
 	}
-	waiting := int(f.waiting.Load())
-	if waiting+b.bytes > backlog*mostShare/mostShareOf {
-		b = b.withoutMost()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.waiting+b.bytes > backlog*mostShare/mostShareOf {
+		most := f.most(b)
+		if rests[most] == nil {
+			rests[most] = b.without(most)
+		}
+		b = rests[most]
 	}
-	if waiting+b.bytes <= backlog && len(f.batches) < backlogBatches {
-		f.waiting.Add(int64(b.bytes))
+	if f.waiting+b.bytes <= backlog && len(f.batches) < backlogBatches {
+		f.count(b, 1)
 		f.batches <- b
 		return
 	}
-	f.missed = len(b.events)
+	f.missed = b.count()
 	f.isCut.Store(true)
 	f.finish(errTooSlow)
+}
+
+// most returns the user of whom most would be waiting with a batch.
+func (f *follower) most(b *batch) (user int) {
+	most := -1
+	for _, one := range slices.Sorted(maps.Keys(b.of)) {
+		if n := f.of[one] + b.of[one]; n > most {
+			user, most = one, n
+		}
+	}
+	for _, one := range slices.Sorted(maps.Keys(f.of)) {
+		if f.of[one] > most {
+			user, most = one, f.of[one]
+		}
+	}
+	return user
+}
+
+// count adds a batch to what is waiting, or subtracts it.
+func (f *follower) count(b *batch, by int) {
+	f.waiting += by * b.bytes
+	for user, n := range b.of {
+		if f.of[user] += by * n; f.of[user] == 0 {
+			delete(f.of, user)
+		}
+	}
+}
+
+// sent says that a batch no longer waits.
+func (f *follower) sent(b *batch) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.count(b, -1)
 }
 
 func (f *follower) finish(why error) {
@@ -92,7 +137,7 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 				return errors.Join(f.end, out.close(w))
 			}
 			if f.isCut.Load() {
-				f.missed += len(b.events)
+				f.missed += b.count()
 				continue
 			}
 			latest = b.events[len(b.events)-1].TimeNs
@@ -103,7 +148,7 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 			if err := out.send(w); err != nil {
 				return err
 			}
-			f.waiting.Add(-int64(b.bytes))
+			f.sent(b)
 			if !isLast {
 				continue
 			}
@@ -120,7 +165,7 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 func (h *Hub) encode(ctx context.Context, v Viewer, b *batch, out *followed, isLast bool) error {
 	return h.encoding.during(ctx, clientOf(ctx, v), func() error {
 		for i := range b.events {
-			if v.sees(b.users[i]) {
+			if v.sees(b.users[i].uid) {
 				if err := out.add(&b.events[i]); err != nil {
 					return err
 				}

@@ -61,12 +61,12 @@ func (h *Hub) Apply(e *event.Event) {
 		h.marks++
 	}
 	user := h.users.userOf(e)
-	h.tapes.take(e, user)
+	h.tapes.take(e, user.uid)
 	if len(h.followers) == 0 {
 		return
 	}
 	if h.batch == nil {
-		h.batch = &batch{}
+		h.batch = newBatch()
 	}
 	h.batch.add(e, user)
 	if h.batch.bytes >= batchBytes {
@@ -107,8 +107,9 @@ func (h *Hub) flush() {
 	if h.batch == nil {
 		return
 	}
+	rests := make(map[int]*batch)
 	for f := range h.followers {
-		f.push(h.batch, h.backlog)
+		f.push(h.batch, rests, h.backlog)
 	}
 	h.batch = nil
 }

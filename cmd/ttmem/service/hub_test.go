@@ -326,22 +326,29 @@ func TestSlowFollowerMissesWhoCausesMost(t *testing.T) {
 	slow.gate.Lock()
 	host.alloc(20, 2000)
 	host.flood(t, 10)
-	host.alloc(20, 4000)
+	for range 100 { // in batches without any event of the user who causes most
+		host.alloc(20, 4000)
+		host.hub.Flush()
+	}
 	host.apply(event.Event{Kind: event.ProcessExit, PID: 10, TID: 10})
 	slow.gate.Unlock()
 	host.hub.End()
 	qt.Check(t, qt.ErrorIs(end(), errEnded))
 	events := read(t, slow.bytes())
 	got := stateAfter(events)
-	var lost uint64
+	var lost, got10 uint64
 	for _, e := range events {
-		if e.Kind == event.Lost {
+		switch {
+		case e.Kind == event.Lost:
 			qt.Check(t, qt.Equals(e.PID, 10))
 			qt.Check(t, qt.Equals(e.Cause, missed))
 			lost += e.Count
+		case e.PID == 10 && (e.Kind == event.Alloc || e.Kind == event.Free):
+			got10++
 		}
 	}
 	qt.Check(t, qt.IsTrue(lost > 1000), qt.Commentf("%d", lost))
+	qt.Check(t, qt.Equals(lost+got10, uint64(8*host.hub.backlog/eventBytes)))
 	qt.Check(t, qt.Equals(got.LostEvents, lost))
 	of := func(s *memory.Snapshot, pid int) string {
 		at := slices.IndexFunc(s.Processes, func(p memory.Process) bool { return p.PID == pid })
@@ -349,6 +356,30 @@ func TestSlowFollowerMissesWhoCausesMost(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(of(got, 20), of(host.shown(root), 20)))
 	qt.Check(t, qt.IsNotNil(got.Processes[slices.IndexFunc(got.Processes, func(p memory.Process) bool { return p.PID == 10 })].Exit))
+}
+
+// TestSubordinateUsersFloodTogether: the users of a namespace count as the one who made it, and root's processes as one each.
+func TestSubordinateUsersFloodTogether(t *testing.T) {
+	users, b := newProcessUsers(), newBatch()
+	add := func(e event.Event) { b.add(&e, users.userOf(&e)) }
+	for pid, start := range map[int]event.Event{1: {UID: 5001, Count: 1000}, 2: {UID: 5002, Count: 1000}, 3: {UID: 2000}, 4: {}, 5: {}} {
+		start.Kind, start.PID = event.ProcessStart, pid
+		add(start)
+		add(event.Event{Kind: event.Free, PID: pid})
+	}
+	add(event.Event{Kind: event.Mark, UID: 1000, Cause: "a mark of the service"})
+	losses := func(of *batch) (pids []int) {
+		for _, e := range of.events {
+			if e.Kind == event.Lost {
+				pids = append(pids, e.PID)
+			}
+		}
+		return pids
+	}
+	qt.Check(t, qt.DeepEquals(losses(b.without(1000)), []int{1, 2}))
+	qt.Check(t, qt.DeepEquals(losses(b.without(2000)), []int{3}))
+	qt.Check(t, qt.DeepEquals(losses(b.without(-4)), []int{4}))
+	qt.Check(t, qt.Equals(b.without(1000).count(), b.count()))
 }
 
 // TestSlowFollowerIsCutOff: a follower that does not read delays neither the tracer
@@ -369,6 +400,7 @@ func TestSlowFollowerIsCutOff(t *testing.T) {
 	events := read(t, slow.bytes())
 	last := events[len(events)-1]
 	qt.Check(t, qt.Equals(last.Kind, event.Lost))
+	qt.Check(t, qt.Equals(last.PID, 0))
 	qt.Check(t, qt.IsTrue(last.Count > 1000), qt.Commentf("%d", last.Count))
 	qt.Check(t, qt.StringContains(last.Cause, "too slow"))
 
@@ -386,7 +418,9 @@ func backlog(h *Hub) (most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for f := range h.followers {
-		most = max(most, int(f.waiting.Load()))
+		f.mu.Lock()
+		most = max(most, f.waiting)
+		f.mu.Unlock()
 	}
 	return most
 }

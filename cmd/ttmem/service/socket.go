@@ -52,6 +52,9 @@ func Listen(path string) (_ *Socket, err error) {
 			s.Close()
 		}
 	}()
+	if _, err := s.before(); err != nil { // without a lock file beside what is somebody else's
+		return nil, err
+	}
 	s.lock, err = lockFile(s.lockPlace())
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, s.another()
@@ -155,18 +158,26 @@ func (s *Socket) another() error {
 	return fmt.Errorf("another ttmem serves on %s%s: end it, or give this one another --socket", s.path, pid)
 }
 
-// clear removes a socket on which no process listens, and nothing else.
-func (s *Socket) clear() error {
+// before reports whether a socket is there, and returns an error if anything else is.
+func (s *Socket) before() (bool, error) {
 	info, err := s.at.Stat()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return false, nil
 	case err != nil:
-		return fmt.Errorf("--socket: %w", err)
+		return false, fmt.Errorf("--socket: %w", err)
 	case info.IsDir():
-		return fmt.Errorf("--socket %s: is a directory: give the path of a socket in it", s.path)
+		return false, fmt.Errorf("--socket %s: is a directory: give the path of a socket in it", s.path)
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("--socket %s: the file is not a socket: remove it, or give another path", s.path)
+		return false, fmt.Errorf("--socket %s: the file is not a socket: remove it, or give another path", s.path)
+	}
+	return true, nil
+}
+
+// clear removes a socket on which no process listens, and nothing else.
+func (s *Socket) clear() error {
+	if there, err := s.before(); !there {
+		return err
 	}
 	c, err := net.Dial("unix", s.at.Path())
 	switch {

@@ -10,6 +10,7 @@ import (
 	"errors"
 
 	"ttmem/tracer/event"
+	tracing "ttmem/tracer/host"
 )
 
 // DefaultSocket is the path of the service's socket unless another one is given.
@@ -47,32 +48,38 @@ func (v Viewer) users() func(uid int) bool {
 // sees reports whether a viewer may see an event of a user.
 func (v Viewer) sees(user int) bool { return v.All || user == v.UID || user == everyone }
 
+// An eventUser is whose an event is.
+type eventUser struct {
+	uid    int // who may see it
+	sharer int // to whom it counts: tracing.Sharer
+}
+
 // processUsers know whose events are. A process belongs to a user from its start to its end; before and
 // after, its id may belong to a process of another user.
 type processUsers struct {
-	of      map[int]int // by process
-	running map[int]int // processes of each user
+	of      map[int]eventUser // by process
+	running map[int]int       // processes of each user
 }
 
 func newProcessUsers() *processUsers {
-	return &processUsers{of: make(map[int]int), running: make(map[int]int)}
+	return &processUsers{of: make(map[int]eventUser), running: make(map[int]int)}
 }
 
 // userOf returns the user of an event. It must be called with all events, in order.
-func (p *processUsers) userOf(e *event.Event) int {
+func (p *processUsers) userOf(e *event.Event) eventUser {
 	switch {
 	case e.Kind == event.Mark && e.PID == 0: // a user's own: its name may be private
-		return e.UID
+		return eventUser{e.UID, tracing.Sharer(e.CountsTo(), 0)}
 	case e.Kind == event.Lost && e.PID == 0:
-		return everyone
+		return eventUser{everyone, everyone}
 	case e.Kind == event.ProcessStart:
 		p.end(e.PID)
-		p.of[e.PID] = e.UID
+		p.of[e.PID] = eventUser{e.UID, tracing.Sharer(e.CountsTo(), e.PID)}
 		p.running[e.UID]++
 	}
 	user, isKnown := p.of[e.PID]
 	if !isKnown {
-		return unknown
+		return eventUser{unknown, unknown}
 	}
 	if e.Kind == event.ProcessExit {
 		p.end(e.PID)
@@ -86,8 +93,8 @@ func (p *processUsers) end(pid int) {
 		return
 	}
 	delete(p.of, pid)
-	if p.running[user]--; p.running[user] == 0 {
-		delete(p.running, user)
+	if p.running[user.uid]--; p.running[user.uid] == 0 {
+		delete(p.running, user.uid)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestVisibilityFollowsTheOwnerOfAProcess(t *testing.T) {
 		{event.Event{Kind: event.Mark, PID: 1, UID: own}, false}, // by a call of its process
 		{event.Event{Kind: event.Checkpoint}, false},
 	} {
-		qt.Check(t, qt.Equals(Viewer{UID: own}.sees(users.userOf(&step.e)), step.shown), qt.Commentf("step %d: %s", i, step.e.Kind))
+		qt.Check(t, qt.Equals(Viewer{UID: own}.sees(users.userOf(&step.e).uid), step.shown), qt.Commentf("step %d: %s", i, step.e.Kind))
 	}
 }
 
@@ -41,7 +41,7 @@ func TestOnlyRootIsShownAll(t *testing.T) {
 	for _, v := range []Viewer{viewerOf(1), viewerOf(65534), viewerOf(1<<32 - 1), Nobody} {
 		qt.Check(t, qt.IsFalse(v.All))
 		for _, e := range []event.Event{{Kind: event.Alloc, PID: 2}, {Kind: event.ProcessStart, PID: 1}, {Kind: event.Alloc, PID: 1}} {
-			qt.Check(t, qt.IsFalse(v.sees(newProcessUsers().userOf(&e))))
+			qt.Check(t, qt.IsFalse(v.sees(newProcessUsers().userOf(&e).uid)))
 		}
 	}
 }

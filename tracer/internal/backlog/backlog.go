@@ -3,6 +3,7 @@
 package backlog
 
 import (
+	"math"
 	"runtime"
 	"time"
 
@@ -14,23 +15,29 @@ const (
 	lateNs = 300e6
 	// fairTime is what the events of a user may take of a processor meanwhile, whatever the others' take.
 	fairTime = 200 * time.Millisecond
+	// A user's events are skipped who takes more than an equal share by a quarter, and at least half of what the user with
+	// most takes: whoever takes a little more than others is not why they wait.
+	shares, sharesOf = 4, 5
 )
+
+// Nobody is the user of work that is for no process.
+const Nobody = math.MinInt
 
 // A Backlog counts what the events of each user take while the loop is late. The zero value is a loop that is not.
 type Backlog struct {
-	late  bool
-	ran   time.Duration // of the thread, when the work for user began
-	user  int
-	took  map[int]time.Duration
-	total time.Duration
+	late bool
+	user int
+	ran  time.Duration // of the thread, when the work for user began
+	took map[int]time.Duration
+	// total is what all work took, and most what that of one user took.
+	total, most time.Duration
 	// shared is true if there are processes of several users.
 	shared bool
+	// gone are the users of processes that have ended meanwhile: some of their events are still waiting.
+	gone map[int]int
 	// clock returns how long the thread ran; nil: host.RanOfThread.
 	clock func() time.Duration
 }
-
-// nobody has no events.
-const nobody = -1 << 62
 
 // Is says how late the loop is, in ns; 0: it has done all that there was. shared reports whether there are processes of
 // several users.
@@ -39,15 +46,15 @@ func (b *Backlog) Is(behindNs uint64, shared func() bool) {
 	case behindNs == 0 && b.late:
 		*b = Backlog{clock: b.clock}
 		runtime.UnlockOSThread()
-	case behindNs > lateNs && !b.late:
+	case b.late:
+		b.Of(Nobody)
+		b.shared = b.shared || shared()
+	case behindNs > lateNs:
 		runtime.LockOSThread() // the clock is the thread's
 		if b.clock == nil {
 			b.clock = host.RanOfThread
 		}
-		b.late, b.user, b.took, b.ran = true, nobody, make(map[int]time.Duration), b.clock()
-		b.shared = shared()
-	case b.late:
-		b.Of(nobody)
+		*b = Backlog{late: true, user: Nobody, ran: b.clock(), took: make(map[int]time.Duration), gone: make(map[int]int), shared: shared(), clock: b.clock}
 	}
 }
 
@@ -60,19 +67,32 @@ func (b *Backlog) Of(user int) {
 		return
 	}
 	now := b.clock()
-	if b.user != nobody {
-		b.took[b.user] += now - b.ran
-		b.total += now - b.ran
+	took := now - b.ran
+	if b.total += took; b.user != Nobody {
+		b.took[b.user] += took
+		b.most = max(b.most, b.took[b.user])
 	}
 	b.user, b.ran = user, now
 }
 
-// Skips reports whether the events of a user are to be skipped until the loop is no longer late: they took more than
-// those of all others.
-func (b *Backlog) Skips(user int) bool {
-	if !b.late {
-		return false
+// Ended says that a process of a user has ended.
+func (b *Backlog) Ended(pid, user int) {
+	if b.late {
+		b.gone[pid] = user
 	}
+}
+
+// OfEnded returns the user of a process that has ended; Nobody if it is not known.
+func (b *Backlog) OfEnded(pid int) int {
+	if user, ok := b.gone[pid]; ok {
+		return user
+	}
+	return Nobody
+}
+
+// Skips reports whether the events of a user are to be skipped until the loop is no longer late: others wait for them.
+func (b *Backlog) Skips(user int) bool {
 	took := b.took[user]
-	return b.shared && took > fairTime && took > b.total/2
+	users := time.Duration(max(2, len(b.took))) // those who have no events yet wait, too
+	return b.shared && took > fairTime && took*shares*users > b.total*sharesOf && took*2 >= b.most
 }
