@@ -185,9 +185,9 @@ func TestOutputsOfOthers(t *testing.T) {
 			t.Run(o.name+", "+kind, func(t *testing.T) {
 				qt.Assert(t, qt.IsNil(u.command("sh", "-c", fmt.Sprintf(plant, out)).Run()))
 				before := listing(u.home)
-				said, err := asRoot(strings.NewReplacer("FILE", recording, "OUT", out).Replace(o.command), 20*time.Second)
+				said, err := asRoot(strings.NewReplacer("FILE", recording, "OUT.sock", filepath.Join(public, "own.sock"), "OUT", out).Replace(o.command), 20*time.Second)
 				qt.Check(t, qt.IsNotNil(err))
-				qt.Check(t, qt.Matches(said, `(?s).*(belongs to another user|exists; name another|other users can use this folder|is not a socket).*`))
+				qt.Check(t, qt.Matches(said, `(?s).*(belongs to another user|exists; name another|other users can use this folder|is not a socket|is not a ttmem recording).*`))
 				qt.Check(t, qt.Equals(listing(u.home), before))
 				qt.Check(t, qt.IsNil(os.RemoveAll(out)))
 			})
