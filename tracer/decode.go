@@ -169,7 +169,7 @@ func (d *decoder) decode(raw []byte) {
 			d.stackSeen(h, p.stacks.Stack(h.Stack))
 		}
 	default:
-		if d.backlog.Skips(p.Sharer) && !isKept(h.Kind) {
+		if d.backlog.Skips(p.Sharer, isNeededLater(h.Kind)) {
 			d.lose(p, madeLate, 1, e.TimeNs)
 			return
 		}

@@ -13,9 +13,8 @@ import (
 // madeLate is why events of a process were lost that kept others' events waiting: see package backlog.
 const madeLate = "its user's events made ttmem late"
 
-// isKept reports whether a record is decoded in any case: later ones need it, and reading the process's memory again does
-// not give it back.
-func isKept(kind uint8) bool {
+// isNeededLater reports whether later records depend on a record: reading the process's memory again does not give it back.
+func isNeededLater(kind uint8) bool {
 	return kind == bpf.RecordDevice || kind == bpf.RecordClear || kind == bpf.RecordBanks
 }
 

@@ -18,6 +18,8 @@ const (
 	// A user's events are skipped who takes more than an equal share by a quarter, and at least half of what the user with
 	// most takes: whoever takes a little more than others is not why they wait.
 	shares, sharesOf = 4, 5
+	// mostKept is how many of a user's events are exceptions.
+	mostKept = 64
 )
 
 // Nobody is the user of work that is for no process.
@@ -33,6 +35,8 @@ type Backlog struct {
 	total, most time.Duration
 	// shared is true if there are processes of several users.
 	shared bool
+	// kept counts the exceptions of each user.
+	kept map[int]int
 	// gone are the users of processes that have ended meanwhile: some of their events are still waiting.
 	gone map[int]int
 	// clock returns how long the thread ran; nil: host.RanOfThread.
@@ -54,7 +58,7 @@ func (b *Backlog) Is(behindNs uint64, shared func() bool) {
 		if b.clock == nil {
 			b.clock = host.RanOfThread
 		}
-		*b = Backlog{late: true, user: Nobody, ran: b.clock(), took: make(map[int]time.Duration), gone: make(map[int]int), shared: shared(), clock: b.clock}
+		*b = Backlog{late: true, user: Nobody, ran: b.clock(), took: make(map[int]time.Duration), kept: make(map[int]int), gone: make(map[int]int), shared: shared(), clock: b.clock}
 	}
 }
 
@@ -90,9 +94,17 @@ func (b *Backlog) OfEnded(pid int) int {
 	return Nobody
 }
 
-// Skips reports whether the events of a user are to be skipped until the loop is no longer late: others wait for them.
-func (b *Backlog) Skips(user int) bool {
+// Skips reports whether an event of a user is to be skipped, as are the following ones until the loop is no longer late:
+// others wait for them. Of those on which later events depend, some are not.
+func (b *Backlog) Skips(user int, later bool) bool {
 	took := b.took[user]
 	users := time.Duration(max(2, len(b.took))) // those who have no events yet wait, too
-	return b.shared && took > fairTime && took*shares*users > b.total*sharesOf && took*2 >= b.most
+	if !b.shared || took <= fairTime || took*shares*users <= b.total*sharesOf || took*2 < b.most {
+		return false
+	}
+	if later && b.kept[user] < mostKept {
+		b.kept[user]++
+		return false
+	}
+	return true
 }
