@@ -53,7 +53,8 @@ type decoder struct {
 	unattributed map[string]lossCount
 	// kernelLosses were taken from the kernel side, and are not counted yet.
 	kernelLosses []kernelLoss
-	backlog      backlog.Backlog
+	// backlog is what the events of each user take while this loop is late.
+	backlog backlog.Backlog
 	// newest is the time of the newest record, and all records up to known were decoded, as were all at drainedNs.
 	newest, known, drainedNs uint64
 	// show are the options for call stacks.

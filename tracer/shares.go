@@ -20,11 +20,12 @@ func isNeededLater(kind uint8) bool {
 
 // turn says that the event loop works for a process from now on; 0: for none.
 func (d *decoder) turn(pid int) {
-	switch p := d.processes[pid]; {
-	case !d.backlog.Late():
-	case p != nil:
+	if !d.backlog.Late() {
+		return
+	}
+	if p := d.processes[pid]; p != nil {
 		d.backlog.Of(p.Sharer)
-	default:
+	} else {
 		d.backlog.Of(d.backlog.OfEnded(pid))
 	}
 }
