@@ -77,11 +77,15 @@ func TestMarkFromBeforeConnecting(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(held, 7))
 
+	site := "hold.py:"
+	if s.snapshot(t).Stacks.Incomplete["process not known yet"] > 0 { // a host may be so busy: `make busy` bounds how often
+		site = "(no call stack)"
+	}
 	checkBetween := func() {
 		t.Helper()
 		stdout, stderr, status := runTtmem(t, nil, append(of, "--from", "warm", "--to", "done", "--fail-above", "0")...)
 		qt.Check(t, qt.Equals(status, 3), qt.Commentf("%s", stderr))
-		qt.Check(t, qt.StringContains(stdout, "hold.py:"))
+		qt.Check(t, qt.StringContains(stdout, site))
 		qt.Check(t, qt.Matches(stdout, `(?s).* leaked from "warm" to "done" \(.*\): 7 buffers .*`))
 		qt.Check(t, qt.IsFalse(strings.Contains(stderr, "Ctrl-C")), qt.Commentf("%s", stderr))
 	}
