@@ -12,6 +12,7 @@ import (
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/internal/backlog"
+	"ttmem/tracer/internal/books"
 	"ttmem/tracer/internal/libraries"
 	"ttmem/tracer/internal/order"
 	"ttmem/tracer/internal/owners"
@@ -53,8 +54,7 @@ type decoder struct {
 	unattributed map[string]lossCount
 	// kernelLosses were taken from the kernel side, and are not counted yet.
 	kernelLosses []kernelLoss
-	// backlog is what the events of each user take while this loop is late.
-	backlog backlog.Backlog
+	backlog      backlog.Backlog // what the events of each user take while this loop is late
 	// newest is the time of the newest record, and all records up to known were decoded, as were all at drainedNs.
 	newest, known, drainedNs uint64
 	// show are the options for call stacks.
@@ -170,7 +170,7 @@ func (d *decoder) decode(raw []byte) {
 			d.stackSeen(h, p.stacks.Stack(h.Stack))
 		}
 	default:
-		if d.backlog.Skips(p.Sharer, isNeededLater(h.Kind)) {
+		if d.backlog.Skips(p.Sharer, books.AreNeeded(h.Kind)) {
 			d.lose(p, madeLate, 1, e.TimeNs)
 			return
 		}

@@ -13,35 +13,27 @@ import (
 // madeLate is why events of a process were lost that kept others' events waiting: see package backlog.
 const madeLate = "its user's events made ttmem late"
 
-// isNeededLater reports whether later records depend on a record: reading the process's memory again does not give it back.
-func isNeededLater(kind uint8) bool {
-	return kind == bpf.RecordDevice || kind == bpf.RecordClear || kind == bpf.RecordBanks
-}
-
 // turn says that the event loop works for a process from now on; 0: for none.
 func (d *decoder) turn(pid int) {
 	if !d.backlog.Late() {
 		return
 	}
+	user := d.backlog.OfEnded(pid)
 	if p := d.processes[pid]; p != nil {
-		d.backlog.Of(p.Sharer)
-	} else {
-		d.backlog.Of(d.backlog.OfEnded(pid))
+		user = p.Sharer
 	}
+	d.backlog.Of(user)
 }
 
 // isShared reports whether there are processes of several users.
 func (d *decoder) isShared() bool {
-	var first *process
+	users := make(map[int]bool)
 	for _, p := range d.processes {
-		if !p.described {
-			continue
-		}
-		if first = cmp.Or(first, p); p.user != first.user {
-			return true
+		if p.described {
+			users[p.user] = true
 		}
 	}
-	return false
+	return len(users) > 1
 }
 
 const (

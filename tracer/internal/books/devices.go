@@ -143,3 +143,9 @@ func (b *Books) openDevice(e event.Event, address uint64, a *allocator, before b
 	}
 	b.process.Emit(&e)
 }
+
+// AreNeeded reports whether later records depend on those of a kind: reading the process's memory again does not give them
+// back.
+func AreNeeded(kind uint8) bool {
+	return kind == bpf.RecordDevice || kind == bpf.RecordClear || kind == bpf.RecordBanks
+}
