@@ -73,15 +73,14 @@ func (f *follower) push(b *batch, rests map[int]*batch, backlog int) {
 
 // most returns the user of whom most would be waiting with a batch.
 func (f *follower) most(b *batch) (user int) {
-	most := -1
-	for _, one := range slices.Sorted(maps.Keys(b.of)) {
-		if n := f.of[one] + b.of[one]; n > most {
-			user, most = one, n
-		}
+	of := maps.Clone(f.of)
+	for one, n := range b.of {
+		of[one] += n
 	}
-	for _, one := range slices.Sorted(maps.Keys(f.of)) {
-		if f.of[one] > most {
-			user, most = one, f.of[one]
+	most := 0
+	for _, one := range slices.Sorted(maps.Keys(of)) {
+		if of[one] > most {
+			user, most = one, of[one]
 		}
 	}
 	return user

@@ -314,16 +314,24 @@ func (h *host) flood(t *testing.T, pids ...int) {
 	}
 }
 
+// slowFollower returns a host with the processes 10 and 20 of two users, and a follower of root that does not read until its
+// gate is opened.
+func slowFollower(t *testing.T, backlog int) (h *host, slow *pipe, end func() error) {
+	t.Helper()
+	h = newHost()
+	h.hub.backlog = backlog
+	h.start(10, 1000)
+	h.start(20, 2000)
+	slow, end = follow(t, h.hub, root)
+	waitFor(t, func() bool { return len(slow.bytes()) > 0 })
+	slow.gate.Lock()
+	return h, slow, end
+}
+
 // TestSlowFollowerMissesWhoCausesMost: a follower that does not read loses the events of the user who floods it, and
 // has those of others, also when that user's process has ended.
 func TestSlowFollowerMissesWhoCausesMost(t *testing.T) {
-	host := newHost()
-	host.hub.backlog = 1 << 20
-	host.start(10, 1000)
-	host.start(20, 2000)
-	slow, end := follow(t, host.hub, root)
-	waitFor(t, func() bool { return len(slow.bytes()) > 0 })
-	slow.gate.Lock()
+	host, slow, end := slowFollower(t, 1<<20)
 	host.alloc(20, 2000)
 	host.flood(t, 10)
 	for range 100 { // in batches without any event of the user who causes most
@@ -350,12 +358,11 @@ func TestSlowFollowerMissesWhoCausesMost(t *testing.T) {
 	qt.Check(t, qt.IsTrue(lost > 1000), qt.Commentf("%d", lost))
 	qt.Check(t, qt.Equals(lost+got10, uint64(8*host.hub.backlog/eventBytes)))
 	qt.Check(t, qt.Equals(got.LostEvents, lost))
-	of := func(s *memory.Snapshot, pid int) string {
-		at := slices.IndexFunc(s.Processes, func(p memory.Process) bool { return p.PID == pid })
-		return asJSON(s.Processes[at])
+	of := func(s *memory.Snapshot, pid int) memory.Process {
+		return s.Processes[slices.IndexFunc(s.Processes, func(p memory.Process) bool { return p.PID == pid })]
 	}
-	qt.Check(t, qt.Equals(of(got, 20), of(host.shown(root), 20)))
-	qt.Check(t, qt.IsNotNil(got.Processes[slices.IndexFunc(got.Processes, func(p memory.Process) bool { return p.PID == 10 })].Exit))
+	qt.Check(t, qt.Equals(asJSON(of(got, 20)), asJSON(of(host.shown(root), 20))))
+	qt.Check(t, qt.IsNotNil(of(got, 10).Exit))
 }
 
 // TestSubordinateUsersFloodTogether: the users of a namespace count as the one who made it, and root's processes as one each.
@@ -385,13 +392,7 @@ func TestSubordinateUsersFloodTogether(t *testing.T) {
 // TestSlowFollowerIsCutOff: a follower that does not read delays neither the tracer
 // nor other followers, costs no more than its backlog, and gets an error.
 func TestSlowFollowerIsCutOff(t *testing.T) {
-	host := newHost()
-	host.hub.backlog = 4 << 20
-	host.start(10, 1000)
-	host.start(20, 2000)
-	slow, slowEnd := follow(t, host.hub, root)
-	waitFor(t, func() bool { return len(slow.bytes()) > 0 })
-	slow.gate.Lock()
+	host, slow, slowEnd := slowFollower(t, 4<<20)
 	host.alloc(10, 1000)
 	fast, fastEnd := follow(t, host.hub, root)
 	host.flood(t, 10, 20) // the gate stays closed: who waited for the slow one would do so for ever

@@ -97,9 +97,12 @@ func (b *Backlog) OfEnded(pid int) int {
 // Skips reports whether an event of a user is to be skipped, as are the following ones until the loop is no longer late:
 // others wait for them. Of those on which later events depend, some are not.
 func (b *Backlog) Skips(user int, later bool) bool {
+	if !b.shared { // nor is the loop late, mostly: each record asks
+		return false
+	}
 	took := b.took[user]
 	users := time.Duration(max(2, len(b.took))) // those who have no events yet wait, too
-	if !b.shared || took <= fairTime || took*shares*users <= b.total*sharesOf || took*2 < b.most {
+	if took <= fairTime || took*shares*users <= b.total*sharesOf || took*2 < b.most {
 		return false
 	}
 	if later && b.kept[user] < mostKept {

@@ -82,14 +82,15 @@ type row struct {
 
 // set makes it the row of an item.
 func (r *row) set(of *item) *alloc.Row {
-	if b := of.Allocation; r.of != of.like || r.known || b == nil { // else the next one is mostly alike
+	b := of.Allocation
+	if r.of != of.like || r.known || b == nil { // else the next one is mostly alike
 		r.Row = *of.like
 		if b != nil {
 			r.buffer = *of.like.Buffer
 		}
 	}
 	r.of, r.known = of.like, of.known != nil
-	if b := of.Allocation; b != nil {
+	if b != nil {
 		r.Like, r.Buffer, r.buffer.Allocation = of.like, &r.buffer, b
 		r.Address, r.BytesPerBank, r.Banks, r.SinceNs = b.Address, b.BytesPerBank, uint64(b.Banks), b.SinceNs
 	}
