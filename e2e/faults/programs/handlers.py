@@ -1,6 +1,7 @@
 """Does all that has a probe, again and again: handlers.py."""
 
 import os
+import resource
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "programs"))
@@ -8,6 +9,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "programs
 import ttnn  # noqa: E402
 from device import close_device, open_device  # noqa: E402
 
+# tt-metal's watcher leaves two files open each time that a device is opened
+resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 16, 1 << 16))
 size = 32
 print("ready", flush=True)
 while True:
