@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"ttmem/e2e/rig"
 )
@@ -19,14 +18,15 @@ const (
 	pythonMemory = 300 // MB of the Python process
 )
 
-// readBuffers opens a recording and makes data frames of its live buffers: of all columns, or of the named ones. It
-// prints the time and the processors' time without those of imports, and the most memory of the process and of the child that reads the file.
-const readBuffers = `import json, os, sys, time
-import pandas, ttmem
-columns = sys.argv[3:] or None
+// readBuffers opens a recording and evaluates an expression that makes something of its live buffers. It prints the time and the
+// processors' time without those of imports, and the most memory of the process and of the child that reads the file.
+const readBuffers = `import importlib, json, os, sys, time
+import ttmem
+path, command, library, expression = sys.argv[1:]
+importlib.import_module(library)
 begun, imported = time.monotonic(), time.process_time()
-run = ttmem.open(sys.argv[1], sys.argv[2])
-buffers = run.buffers(columns=columns)
+run = ttmem.open(path, command)
+made = eval(expression)
 seconds = time.monotonic() - begun
 def most(pid):
     [line] = [line for line in open(f"/proc/{pid}/status") if line.startswith("VmHWM")]
@@ -34,8 +34,22 @@ def most(pid):
 child = run._children.idle[0].process.pid
 ticks = sum(map(int, open(f"/proc/{child}/stat").read().rsplit(")")[-1].split()[11:13]))
 processors = time.process_time() - imported + ticks / os.sysconf("SC_CLK_TCK")
-print(json.dumps({"rows": len(buffers), "seconds": seconds, "processors": processors, "python": most("self"), "child": most(child)}))
+print(json.dumps({"rows": len(made), "seconds": seconds, "processors": processors, "python": most("self"), "child": most(child)}))
 `
+
+// pythonReads are what is made of the buffers, with which library: a table of Arrow where that is installed, else a data frame. The
+// first one has their number.
+var pythonReads = []struct {
+	name, python        string
+	packages            func(pandas string) []string
+	library, expression string
+	noGoal              bool
+}{
+	{"a data frame of them", "3.10", rig.Notebook, "pandas", "run.buffers()", false},
+	{"of name, region, allocated_bytes", "3.10", rig.Notebook, "pandas", "run.buffers(columns=['name', 'region', 'allocated_bytes'])", false},
+	{"a table of Arrow", "3.12", rig.Arrow, "pyarrow", "run.at().arrow()", false},
+	{"a data frame of pandas 3, where Arrow is installed", "3.12", rig.Arrow, "pandas", "run.buffers()", true},
+}
 
 // pythonPackage measures how fast the Python package gives the live buffers of a recording.
 func (b *bench) pythonPackage() error {
@@ -44,13 +58,13 @@ func (b *bench) pythonPackage() error {
 		return err
 	}
 	defer os.Remove(path)
-	python, err := rig.PythonWith(context.Background(), "3.10", os.Stderr, rig.Notebook(rig.Pandas["3.10"])...)
-	if err != nil {
-		return err
-	}
-	for _, columns := range [][]string{nil, {"name", "region", "allocated_bytes"}} {
+	for i, read := range pythonReads {
+		python, err := rig.PythonWith(context.Background(), read.python, os.Stderr, read.packages(rig.Pandas[read.python])...)
+		if err != nil {
+			return err
+		}
 		progress("ttmem.open")
-		cmd := exec.Command(python, append([]string{"-c", readBuffers, path, b.ttmem}, columns...)...)
+		cmd := exec.Command(python, "-c", readBuffers, path, b.ttmem, read.library, read.expression)
 		cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(b.module, "python/ttmem"), "PYTHONDONTWRITEBYTECODE=1")
 		var errs bytes.Buffer
 		cmd.Stderr = &errs
@@ -66,16 +80,16 @@ func (b *bench) pythonPackage() error {
 		if err := json.Unmarshal(out, &got); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		if columns == nil {
+		if i == 0 {
 			b.printf("%d live buffers\n", got.Rows)
 		}
-		name := "  a data frame of them"
-		if columns != nil {
-			name = "  of " + strings.Join(columns, ", ")
+		atMost := b.atMost
+		if read.noGoal {
+			atMost = func(name string, value float64, unit string, _ float64) { b.figure(name, value, unit) }
 		}
-		b.atMost(name, got.Seconds, "s", pythonLimit)
+		atMost("  "+read.name, got.Seconds, "s", pythonLimit)
 		b.figure("    of processors", got.Processors, "s")
-		b.atMost("    resident at most in Python", got.Python/mb, "MB", pythonMemory)
+		atMost("    resident at most in Python", got.Python/mb, "MB", pythonMemory)
 		b.figure("    and in the child", got.Child/mb, "MB")
 	}
 	return nil

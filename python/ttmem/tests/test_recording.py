@@ -332,11 +332,14 @@ def test_columns_are_the_rows_of_the_document(name, moment):
 
 
 @MOMENTS
+@pytest.mark.parametrize("equal_rows", [1 << 16, 3])
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_arrow(name, moment):
+def test_arrow(name, moment, equal_rows, monkeypatch):
     pyarrow = pytest.importorskip("pyarrow")
+    monkeypatch.setattr(ttmem.columns, "EQUAL_ROWS", equal_rows)
     table = story(name).at(moment).arrow()
     assert isinstance(table, pyarrow.Table)
+    table.validate(full=True)
     texts = ("stack", "cores")
     assert [{k: v for k, v in one.items() if v is not None} for one in table.to_pylist()] == [
         {k: json.dumps(v) if k in texts else v for k, v in one.items()} for one in dumped(name, moment)["buffers"]

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
 from ttmem.child import Error
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+
+# TEXT is the type of texts in data frames: rows share an object for each value. Where Arrow is installed, pandas's own would keep
+# a text for each row.
+TEXT = "string[python]"
 
 
 class Column:
@@ -66,7 +72,7 @@ class Column:
             array = pandas.arrays.BooleanArray if self.kind == "bool" else pandas.arrays.IntegerArray
             return array(numbers, self.mask() if self.missing else nowhere)
         if self.kind == "text":
-            values = pandas.array(self.values, dtype="string")
+            values = pandas.array(self.values, dtype=TEXT)
             if not self.missing:
                 return values.take(self.indices())
             indices = self.indices().astype(numpy.intp)
@@ -84,22 +90,70 @@ class Column:
         return pandas.Series(values, dtype=object, copy=False)  # in an array, a data frame would look for dates
 
     def arrow(self) -> Any:
+        """An array of Arrow. If all rows are equal, its parts are one piece of memory."""
+        import pyarrow
+
+        if self.width or self.missing:
+            return self._arrow(self.rows)
+        part = self._arrow(min(self.rows, EQUAL_ROWS))
+        parts, rest = divmod(self.rows, EQUAL_ROWS)
+        return pyarrow.chunked_array([part] * parts + [part[:rest]], part.type)
+
+    def _arrow(self, rows: int) -> Any:
+        """The first rows, made of the memory that is there: what converts arrays of numpy imports pandas first."""
         import numpy
         import pyarrow
 
         mask = self.mask()
+        valid = None if mask is None else pyarrow.py_buffer(numpy.packbits(~mask, bitorder="little"))
+
+        def of(kind: str, numbers: Any) -> Any:
+            return pyarrow.Array.from_buffers(getattr(pyarrow, kind)(), rows, [valid, pyarrow.py_buffer(numbers)])
+
         if self.kind == "bool":
-            return pyarrow.array(self.pandas(numpy.zeros(self.rows, bool)))
+            bits = numpy.frombuffer(self.numbers, bool) if self.width else numpy.full(rows, self.values[0], bool)
+            return of("bool_", numpy.packbits(bits, bitorder="little"))
         if self.kind in ("int", "uint"):
-            kind = pyarrow.int64() if self.kind == "int" else pyarrow.uint64()
-            if self.width == 0:
-                return pyarrow.array(numpy.full(self.rows, self.values[0]), kind, mask=mask)
-            valid = None if mask is None else pyarrow.py_buffer(numpy.packbits(~mask, bitorder="little"))
-            return pyarrow.Array.from_buffers(kind, self.rows, [valid, pyarrow.py_buffer(self.numbers)])
-        if self.key in ("devices", "callers"):
-            return pyarrow.array([list(one) for one in self.values]).take(pyarrow.array(self.indices(), mask=mask))
-        values = self.values if self.kind == "text" else [json.dumps(one) for one in self.values]
-        return pyarrow.DictionaryArray.from_arrays(pyarrow.array(self.indices(), mask=mask), pyarrow.array(values, pyarrow.string()))
+            kind = self.kind + "64"
+            return of(kind, self.numbers if self.width else numpy.full(rows, self.values[0], kind))
+        indices = of(f"uint{8 * (self.width or 1)}", self.numbers if self.width else bytes(rows))
+        if self.key == "devices":
+            return taken(self.values, lambda flat: numbers(flat, "int64"), indices)
+        if self.key == "callers":
+            return taken(self.values, texts, indices)
+        return pyarrow.DictionaryArray.from_arrays(indices, texts(self.values if self.kind == "text" else map(json.dumps, self.values)))
+
+
+# EQUAL_ROWS are as many as a part of a column of Arrow has whose rows are equal.
+EQUAL_ROWS = 1 << 16
+
+
+def numbers(values: Sequence[int], kind: str) -> Any:
+    """An array of Arrow of numbers."""
+    import numpy
+    import pyarrow
+
+    return pyarrow.Array.from_buffers(getattr(pyarrow, kind)(), len(values), [None, pyarrow.py_buffer(numpy.array(values, kind))])
+
+
+def offsets(lengths: Iterable[int]) -> Any:
+    """An array of Arrow: where each of some values begins that lie one after the other, and where the last one ends."""
+    return numbers([0, *itertools.accumulate(lengths)], "int32")
+
+
+def texts(values: Iterable[str]) -> Any:
+    """An array of Arrow of texts."""
+    import pyarrow
+
+    encoded = [one.encode() for one in values]
+    return pyarrow.StringArray.from_buffers(len(encoded), offsets(map(len, encoded)).buffers()[1], pyarrow.py_buffer(b"".join(encoded)))
+
+
+def taken(lists: Sequence[Sequence[Any]], array: Callable[[list[Any]], Any], indices: Any) -> Any:
+    """An array of Arrow of lists, by their indices. array makes one of their elements."""
+    import pyarrow
+
+    return pyarrow.ListArray.from_arrays(offsets(map(len, lists)), array([one for some in lists for one in some])).take(indices)
 
 
 class Columns:

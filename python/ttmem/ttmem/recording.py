@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 
 from ttmem.child import Answer, Children, Error, document, named
-from ttmem.columns import Columns, read_columns
+from ttmem.columns import TEXT, Columns, read_columns
 from ttmem.program import find_program
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ DIFF = "key a_buffers a_bytes b_buffers b_bytes change_buffers change_bytes".spl
 ADVICE = "region pid devices time_ns peak_bytes name count bytes runs freed_peak_bytes freed_proved".split()
 # The types of their columns in an empty frame, in which pandas sees no values; others are Int64.
 TYPES = {
-    **dict.fromkeys("name comm region layout static_kind class reason kind key".split(), "string"),
+    **dict.fromkeys("name comm region layout static_kind class reason kind key".split(), TEXT),
     **dict.fromkeys("devices peak_devices cores peak_core".split(), "object"),
     **dict.fromkeys("growing freed_proved".split(), "boolean"),
 }
@@ -352,4 +352,5 @@ def frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pandas.D
     for one in flat:
         names.update(dict.fromkeys(one))
     made = pandas.DataFrame(flat, columns=list(names), dtype=object).convert_dtypes()
-    return made if flat else made.astype({name: TYPES.get(name, "Int64") for name in columns})
+    types = {name: TEXT for name, kind in made.dtypes.items() if kind == "string"}
+    return made.astype(types if flat else {name: TYPES.get(name, "Int64") for name in columns})
