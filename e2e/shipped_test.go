@@ -199,6 +199,44 @@ func checkShipped(t *testing.T, run *traced, path, line, untraced string) {
 	qt.Check(t, qt.IsFalse(strings.Contains(run.stderr, "no tt-metal library was seen")), qt.Commentf("%s", run.stderr))
 }
 
+// TestEndedBeforeItsLibraryWasRead: a program that ends as soon as it has mapped a library with an unusual name is a loss, as
+// nobody can say what it did: its own command, and one of a shell.
+func TestEndedBeforeItsLibraryWasRead(t *testing.T) {
+	t.Parallel()
+	if !tracetest.Tests("0.81.1") {
+		t.Skip("of 0.81.1")
+	}
+	env := setup(t, "0.81.1", "3.10")
+	library, err := os.ReadFile(env.Library)
+	qt.Assert(t, qt.IsNil(err))
+	for how, want := range map[string][]string{
+		"kept": {"process ended before its library was traced"},
+		// ttmem may have opened it in time
+		"deleted": {"process ended before its library was traced", "process ended before its code was read"},
+	} {
+		for _, under := range [][]string{nil, {"sh", "-c", `"$@"; true`, "sh"}} {
+			file, recording := filepath.Join(t.TempDir(), "plugin.so"), filepath.Join(t.TempDir(), "run.ttmem")
+			qt.Assert(t, qt.IsNil(os.WriteFile(file, library, 0o700)))
+			args := slices.Concat([]string{"run", "-o", recording, "--"}, under, []string{"python3", program(t, "maps_and_ends.py"), file, how})
+			_, stderr, status := runTtmem(t, nil, args...)
+			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+			ended := make(map[int]bool)
+			var causes []string
+			for _, e := range readEvents(t, recording) {
+				switch e.Kind {
+				case event.Lost:
+					causes = append(causes, e.Cause)
+				case event.ProcessExit:
+					ended[e.PID] = true
+				}
+			}
+			qt.Assert(t, qt.HasLen(causes, 1), qt.Commentf("%s %v: %s", how, under, stderr))
+			qt.Check(t, qt.SliceContains(want, causes[0]))
+			qt.Check(t, qt.HasLen(ended, 1))
+		}
+	}
+}
+
 // unwrapped is a text as one line.
 func unwrapped(text string) string { return strings.Join(strings.Fields(text), " ") }
 

@@ -439,12 +439,11 @@ func (d *decoder) endScans(p *process) {
 // sweep, so that its record had time to arrive.
 func (d *decoder) sweep(timeNs uint64) {
 	for _, p := range d.processes {
-		switch gone := d.hasEnded(p); {
-		case gone && p.gone:
+		gone := d.hasEnded(p)
+		if gone && p.gone {
 			d.end(p, event.Event{TimeNs: timeNs, ExitStatus: event.UnknownStatus})
-		default:
-			p.gone = gone
 		}
+		p.gone = gone
 	}
 }
 
@@ -495,15 +494,11 @@ func (d *decoder) discovered(f *find.Discovery) bool {
 
 // lostLibrary counts a library that is not traced. All records from before were decoded.
 func (d *decoder) lostLibrary(l *find.Loss) {
-	if l.Beside && d.mappedLibrary(l.PID) {
-		return
-	}
 	p := d.processes[l.PID]
-	switch {
-	case l.Warning == "":
-	case p != nil && p.untraced == l.Warning: // its mappings were read again
+	switch isReread := p != nil && p.untraced == l.Warning; { // its mappings were
+	case l.Beside && d.mappedLibrary(l.PID), l.Warning != "" && isReread:
 		return
-	default:
+	case l.Warning != "":
 		d.Warn(l.User, l.Warning)
 	}
 	if p == nil && l.ExecID == 0 && d.mappedLibrary(l.PID) { // it was reported, and has ended: it does not start again

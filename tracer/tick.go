@@ -110,6 +110,10 @@ func (d *decoder) release(untilNs uint64, handle func(*event.Event)) {
 func (d *decoder) finish() {
 	d.countLosses() // those that waited for records
 	for _, p := range d.processes {
+		if p.unlisted && d.hasEnded(p) {
+			d.end(p, event.Event{TimeNs: host.Now(), ExitStatus: event.UnknownStatus})
+			continue
+		}
 		if p.late != nil {
 			d.lose(p, lateUnread, 1, host.Now())
 		}

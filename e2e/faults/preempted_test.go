@@ -82,7 +82,8 @@ func stoppedInKernel(s *scene) {
 	done := make(chan struct{})
 	defer close(done)
 	go func() {
-		for tick := time.NewTicker(20 * time.Millisecond); ; {
+		// seldom enough for an emulated processor, on which ttmem runs as well
+		for tick := time.NewTicker(200 * time.Millisecond); ; {
 			select {
 			case <-done:
 				return
@@ -124,7 +125,7 @@ func stoppedInKernel(s *scene) {
 	left := func() bool {
 		return slices.ContainsFunc(stoppedHandlers, func(name string) bool { return stopped[name] == 0 })
 	}
-	for until := time.Now().Add(5 * time.Minute); left() && time.Now().Before(until); woken++ {
+	for until := time.Now().Add(8 * time.Minute); left() && time.Now().Before(until); woken++ {
 		reader.SetDeadline(time.Now().Add(4 * time.Minute))
 		record, err := reader.Read()
 		switch {

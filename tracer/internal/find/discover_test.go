@@ -150,6 +150,68 @@ func TestStrippedLibraryIsNamed(t *testing.T) {
 	}
 }
 
+// TestFileOfAProcessThatEnded: what ended before its file was read is a loss if the file is a library, or is gone and may have
+// been one.
+func TestFileOfAProcessThatEnded(t *testing.T) {
+	path, err := rig.Library(t.Context(), "0.81.1")
+	qt.Assert(t, qt.IsNil(err))
+	library, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	child := exec.Command("true")
+	qt.Assert(t, qt.IsNil(child.Run()))
+	for _, c := range []struct {
+		name     string
+		content  []byte
+		change   func(path string) error
+		lost     string // with a command; "": nothing
+		lostHost string // when the host is traced
+	}{
+		{name: "library", content: library, lost: EndedBefore, lostHost: EndedBefore},
+		{name: "none", content: make([]byte, 2*leastCode)},
+		{name: "deleted", content: library, change: os.Remove, lost: EndedUnread},
+		{name: "deleted, too small", content: make([]byte, leastCode/2), change: os.Remove},
+		{name: "replaced by a link", content: library, lost: EndedUnread, change: func(path string) error {
+			if err := os.Rename(path, path+".moved"); err != nil {
+				return err
+			}
+			return os.Symlink(path+".moved", path)
+		}},
+		{name: "replaced", content: library, lost: EndedUnread, change: func(path string) error {
+			if err := os.Rename(path, path+".moved"); err != nil {
+				return err
+			}
+			return os.WriteFile(path, library, 0o700)
+		}},
+	} {
+		for _, processes := range [][]int{nil, {child.Process.Pid}} {
+			f, lost := newTestFinder(t)
+			f.Processes = processes
+			file, m := mapFile(t, "plugin.so", 0)
+			_, err := file.WriteAt(c.content, 0)
+			qt.Assert(t, qt.IsNil(err))
+			if c.change != nil {
+				qt.Assert(t, qt.IsNil(c.change(file.Name())))
+			}
+			m.PID, m.End = child.Process.Pid, m.Start+uint64(len(c.content))
+			qt.Check(t, qt.IsNil(f.discover(m, 1)))
+			want := c.lost
+			if processes == nil {
+				want = c.lostHost
+			}
+			comment := qt.Commentf("%s, %v", c.name, processes)
+			if want == "" {
+				qt.Check(t, qt.HasLen(*lost, 0), comment)
+				continue
+			}
+			qt.Assert(t, qt.HasLen(*lost, 1), comment)
+			qt.Check(t, qt.Equals((*lost)[0].Cause, want), comment)
+			qt.Check(t, qt.Equals((*lost)[0].Warning, ""), comment)
+			qt.Check(t, qt.IsTrue((*lost)[0].Beside), comment)
+			qt.Check(t, qt.Equals(f.Libraries.Seen.Load(), want == EndedBefore), comment)
+		}
+	}
+}
+
 // noProbes replaces the probes of a library that no process runs.
 type noProbes struct{}
 

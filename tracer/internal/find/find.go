@@ -92,6 +92,7 @@ const (
 	NotTraced    = "library not traced"
 	TracedInPart = "library traced in part"
 	EndedBefore  = "process ended before its library was traced"
+	EndedUnread  = "process ended before its code was read" // which may be a library
 )
 
 // A Finder discovers processes from Begin until Close.
@@ -105,11 +106,12 @@ type Finder struct {
 	dropped  chan struct{}   // gets something when mappings may be unknown
 	closing  context.Context // done when tracing ends
 	scanned  chan struct{}   // closed when the libraries that were mapped at the start are read
+	listed   map[int]uint64  // when a process was last known to be in the kernel side's list; only for follows
 }
 
 // New returns a Finder. Close waits for its work once closing is done.
 func New(closing context.Context, o Options) *Finder {
-	return &Finder{Options: o, dropped: make(chan struct{}, 1), scanned: make(chan struct{}), closing: closing}
+	return &Finder{Options: o, dropped: make(chan struct{}, 1), scanned: make(chan struct{}), listed: make(map[int]uint64), closing: closing}
 }
 
 // warn warns about no user's process or file.
@@ -140,6 +142,7 @@ func (f *Finder) list() error {
 		case err != nil:
 			return fmt.Errorf("listing process %d: %w", pid, err)
 		}
+		f.listed[pid] = host.Now()
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package find
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -203,7 +204,7 @@ func (f *Finder) Scanning() bool {
 // mapped handles new mappings that the kernel reports.
 func (f *Finder) mapped(list []host.NewMapping) {
 	for _, m := range f.knownFirst(list) {
-		if m.PID == os.Getpid() || len(f.Processes) > 0 && !f.Kernel.Lists(m.PID) {
+		if m.PID == os.Getpid() || !f.follows(m) {
 			continue
 		}
 		f.Spaces.Mapped(m)
@@ -219,6 +220,27 @@ func (f *Finder) mapped(list []host.NewMapping) {
 			f.Spaces.ChangedIfKnown(m.PID)
 		}
 	}
+}
+
+// maxListed bounds how many processes follows remembers before it looks for those that have ended.
+const maxListed = 4096
+
+// follows reports whether a mapping matters. Without named processes all do. Else its process is in the kernel side's list, or
+// was there until it ended: its last mappings may be read after its end.
+func (f *Finder) follows(m host.NewMapping) bool {
+	switch {
+	case len(f.Processes) == 0:
+		return true
+	case !f.Kernel.Lists(m.PID):
+		listedNs, was := f.listed[m.PID]
+		isAnother := host.BeganAfter(m.PID, listedNs) && !host.BeganAfter(m.PID, m.TimeNs)
+		return was && !isAnother
+	}
+	if len(f.listed) >= maxListed {
+		maps.DeleteFunc(f.listed, func(pid int, _ uint64) bool { return !f.Kernel.Lists(pid) })
+	}
+	f.listed[m.PID] = host.Now()
+	return true
 }
 
 // worker prepares for a process that runs Python, like others before it, if a traced process has started it: it is
