@@ -35,16 +35,16 @@ import (
 // stoppedHandlers are the functions of the kernel side in which handlers.py is to be stopped, where they read the clock for a
 // record.
 var stoppedHandlers = []string{
-	"allocator_clear", "binaries_loaded", "buffer_allocated", "buffer_deallocate", "buffer_transferred", "caught", "cb_allocate",
+	"allocator_clear", "binaries_loaded", "buffer_allocated", "buffer_deallocate", "buffer_transferred", "cb_allocate",
 	"ensure_allocator", "exception_made", "kernel_compiled", "program_gives_up", "program_runs", "report_native", "report_python",
 	"report_unknown", "trace_steps",
 }
 
 // notStopped are the others of the probes that read the clock, and what they need, which handlers.py does not do often.
 var notStopped = map[string]string{
-	"banks_change": "sub-devices", "cb_mark": "dataflow buffers", "count_lost": "a loss", "marked": "ttmem.mark()",
-	"program_configured": "slow dispatch", "program_enqueued": "a late attach", "report_code": "code that is loaded",
-	"report_scratchpads": "scratchpads",
+	"banks_change": "sub-devices", "caught": "an exception that the library catches", "cb_mark": "dataflow buffers",
+	"count_lost": "a loss", "marked": "ttmem.mark()", "program_configured": "slow dispatch", "program_enqueued": "a late attach",
+	"report_code": "code that is loaded", "report_scratchpads": "scratchpads",
 }
 
 // TestStoppedHandlers: each function of the kernel side that reads the clock in a probe is in one of the two lists.
