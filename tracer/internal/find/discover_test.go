@@ -268,6 +268,35 @@ type ownKernel struct{ testKernel }
 
 func (ownKernel) Listed() []int { return []int{os.Getpid()} }
 
+// noKernel lists no process any more.
+type noKernel struct{ testKernel }
+
+func (noKernel) Lists(int) bool { return false }
+
+// TestMappingsOfAProcessThatEnded: under a command, what a listed process mapped last matters although it has ended, and what others
+// map does not, even with its id.
+func TestMappingsOfAProcessThatEnded(t *testing.T) {
+	f, _ := newTestFinder(t)
+	f.Processes = []int{1}
+	own := host.NewMapping{PID: os.Getpid(), TimeNs: host.Now()}
+	check := func(wantFollows, wantEnded bool) {
+		t.Helper()
+		follows, ended := f.follows(own)
+		qt.Check(t, qt.Equals(follows, wantFollows))
+		qt.Check(t, qt.Equals(ended, wantEnded))
+	}
+	f.Kernel = noKernel{}
+	check(false, true)
+	f.Kernel = testKernel{}
+	check(true, false)
+	f.Kernel = noKernel{}
+	check(true, true)
+	f.listed[own.PID] = 1 // long before this process began: it is another one
+	check(false, true)
+	own.TimeNs = 2 // but that one made the mapping
+	check(true, true)
+}
+
 // TestScanningWhatHadNoRoom: mappings for which a queue had no room at the start are read before the start's scan ends, as on a
 // host with many processes.
 func TestScanningWhatHadNoRoom(t *testing.T) {

@@ -204,14 +204,20 @@ func (f *Finder) Scanning() bool {
 // mapped handles new mappings that the kernel reports.
 func (f *Finder) mapped(list []host.NewMapping) {
 	for _, m := range f.knownFirst(list) {
-		if m.PID == os.Getpid() || !f.follows(m) {
+		follows, ended := f.follows(m)
+		if m.PID == os.Getpid() || !follows {
 			continue
 		}
-		f.Spaces.Mapped(m)
+		if !ended { // else there is no stack to unwind
+			f.Spaces.Mapped(m)
+		}
 		if m.File.Inode == 0 {
 			continue
 		}
 		f.discoverSoon(m)
+		if ended {
+			continue
+		}
 		if f.names(m.PID) || f.Spaces.Expects(m.PID) {
 			f.Spaces.Changed(m.PID) // at once, so that its code is known by its first event
 		} else if python := f.Spaces.PythonAt(m.Mapping); python != nil {
@@ -227,20 +233,20 @@ const maxListed = 4096
 
 // follows reports whether a mapping matters. Without named processes all do. Else its process is in the kernel side's list, or
 // was there until it ended: its last mappings may be read after its end.
-func (f *Finder) follows(m host.NewMapping) bool {
+func (f *Finder) follows(m host.NewMapping) (follows, ended bool) {
 	switch {
 	case len(f.Processes) == 0:
-		return true
+		return true, false
 	case !f.Kernel.Lists(m.PID):
 		listedNs, was := f.listed[m.PID]
 		isAnother := host.BeganAfter(m.PID, listedNs) && !host.BeganAfter(m.PID, m.TimeNs)
-		return was && !isAnother
+		return was && !isAnother, true
 	}
 	if len(f.listed) >= maxListed {
 		maps.DeleteFunc(f.listed, func(pid int, _ uint64) bool { return !f.Kernel.Lists(pid) })
 	}
 	f.listed[m.PID] = host.Now()
-	return true
+	return true, false
 }
 
 // worker prepares for a process that runs Python, like others before it, if a traced process has started it: it is
