@@ -102,17 +102,20 @@ func stoppedInKernel(s *scene) {
 	s.must(low.Start())
 	thief := exec.Command("nice", "-n", "-20", "taskset", "--cpu-list", second, "sh", "-c", "kill -STOP $$; while :; do :; done")
 	s.must(thief.Start())
-	reader := s.wokenBy(low.Process.Pid)
 	ended := make(chan struct{})
 	go func() {
 		_ = low.Wait()
 		close(ended)
-		reader.Close()
 	}()
 	defer func() {
 		_, _ = low.Process.Kill(), thief.Process.Kill()
 		_ = thief.Wait()
 		<-ended
+	}()
+	reader := s.wokenBy(low.Process.Pid)
+	go func() {
+		<-ended
+		reader.Close()
 	}()
 
 	// Woken by the thread itself, in the middle of a handler, this one takes its processor.
@@ -187,6 +190,9 @@ func (s *scene) wokenBy(pid int) *ringbuf.Reader {
 			asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), asm.Return(),
 		},
 	})
+	if errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
+		s.skip("this host loads no program that is called by a kernel function")
+	}
 	s.must(err)
 	defer prog.Close()
 	l, err := link.AttachTracing(link.TracingOptions{Program: prog})
