@@ -495,10 +495,11 @@ func (d *decoder) discovered(f *find.Discovery) bool {
 // lostLibrary counts a library that is not traced. All records from before were decoded.
 func (d *decoder) lostLibrary(l *find.Loss) {
 	p := d.processes[l.PID]
-	switch isReread := p != nil && p.untraced == l.Warning; { // its mappings were
-	case l.Beside && d.mappedLibrary(l.PID), l.Warning != "" && isReread:
+	isRepeated := l.Warning != "" && p != nil && p.untraced == l.Warning // its mappings were read again
+	if isRepeated || l.Beside && d.mappedLibrary(l.PID) {
 		return
-	case l.Warning != "":
+	}
+	if l.Warning != "" {
 		d.Warn(l.User, l.Warning)
 	}
 	if p == nil && l.ExecID == 0 && d.mappedLibrary(l.PID) { // it was reported, and has ended: it does not start again

@@ -33,6 +33,11 @@ func limited(under ...string) func(*scene) {
 // attempt attaches to a program under a limit. It either works, or ttmem ends with one line.
 // If it cannot even say so, crash is what Go's runtime says in its place.
 func (s *scene) attempt(what string, under []string, crash string) (worked bool) {
+	return s.attemptFor(0, what, under, crash)
+}
+
+// attemptFor is attempt with an attach that lasts longer. It is repeated if it ended before ttmem had read the memory of the program.
+func (s *scene) attemptFor(longer time.Duration, what string, under []string, crash string) (worked bool) {
 	p := s.attached()
 	recording := s.file("program.ttmem")
 	tr := s.trace(under, "attach", "--json", "-o", recording, "-p", fmt.Sprint(p.pid))
@@ -41,6 +46,7 @@ func (s *scene) attempt(what string, under []string, crash string) (worked bool)
 	}
 	if !tr.hasEnded() {
 		p.play(3)
+		time.Sleep(longer)
 		tr.signal(unix.SIGTERM)
 	}
 	status := tr.wait()
@@ -50,6 +56,9 @@ func (s *scene) attempt(what string, under []string, crash string) (worked bool)
 	switch {
 	case status.Exited() && status.ExitStatus() == 0:
 		worked = true
+	case strings.Contains(said, "interrupted before the memory of processes was read") && longer < endLimit/2:
+		_ = os.Remove(recording)
+		return s.attemptFor(2*longer+time.Second, what, under, crash)
 	case status.Exited() && status.ExitStatus() == 1 && one:
 	case status.Exited() && crash != "" && strings.Contains(said, crash):
 	case status.Signaled() && status.Signal() == unix.SIGKILL && crash != "": // the kernel's way to enforce it

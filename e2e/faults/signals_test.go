@@ -157,7 +157,8 @@ func signalRun(s *scene, random *rand.Rand) {
 	s.t.Logf("%v to %s after %v; the command is process %d", sent, args[0], after, p.pid)
 	send(tr.cmd.Process.Pid, sent)
 	status := tr.wait()
-	clean := status.Exited()
+	quit := contains(sent, unix.SIGQUIT) && status.Exited() && status.ExitStatus() == 2 // as every Go program
+	clean := status.Exited() && !quit
 	switch {
 	case status.Signaled() && status.Signal() == unix.SIGKILL: // the command goes on alone
 		if p.pid == 0 {
@@ -167,7 +168,9 @@ func signalRun(s *scene, random *rand.Rand) {
 			break // it was never started
 		}
 		p.ends()
-	case tr.died(sent), contains(sent, unix.SIGQUIT) && status.ExitStatus() == 2: // as every Go program
+	case quit && p.output() != "": // the command had ended before
+		p.printedAll()
+	case quit, tr.died(sent):
 		if out := p.output(); out != "" {
 			s.fail("ttmem ended with %s, and its command has printed %q", describe(status), out)
 		}

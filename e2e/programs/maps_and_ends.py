@@ -3,7 +3,9 @@
 import mmap
 import os
 import sys
+import time
 
+time.sleep(2)  # else a busy ttmem may see nothing of this process before its end
 path, how = sys.argv[1:]
 fd = os.open(path, os.O_RDONLY)
 code = mmap.mmap(fd, 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)

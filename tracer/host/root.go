@@ -21,6 +21,44 @@ func OpenInRoot(pid int, path string) (*os.File, error) {
 	return openBelow(ProcDir(pid)+"/root", pid, path, 0, false)
 }
 
+// OpenIfMapped opens the file at a path if it is the one that a process has mapped, which may have ended. The path is as that
+// process saw it, so on this machine it may lead to another file. That one is not opened, as this alone may have effects.
+func OpenIfMapped(path string, id FileID) (file *os.File, err error) {
+	defer func() {
+		if err != nil {
+			err = &os.PathError{Op: "open", Path: path, Err: WithoutPath(err)}
+		}
+	}()
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	stat, err := statPlace(fd)
+	if err != nil {
+		return nil, err
+	}
+	if stat.Dev_major != id.Major || stat.Dev_minor != id.Minor || stat.Ino != id.Inode {
+		if err := checkAnswers(stat, os.Getpid()); err != nil {
+			return nil, err
+		}
+		var fs unix.Statfs_t
+		err := unix.Fstatfs(fd, &fs)
+		if err != nil || fs.Type != unix.OVERLAYFS_SUPER_MAGIC && fs.Type != unix.BTRFS_SUPER_MAGIC { // there, stat(2) shows another identity
+			return nil, unix.ESTALE
+		}
+	}
+	if file, err = reopen(fd, os.Getpid(), path); err != nil {
+		return nil, err
+	}
+	id.Generation = 0 // FileIDOf does not have it
+	if got, err := FileIDOf(file); err != nil || got != id {
+		file.Close()
+		return nil, unix.ESTALE
+	}
+	return file, nil
+}
+
 // OpenPublic opens a regular file or a folder of this machine at a path that another user may have
 // chosen, such as the author of a recording. It follows symbolic links. So that nothing that only this
 // user may read gets into what others see, every user must be able to read it, by this path. Files of
@@ -116,7 +154,7 @@ func openPlace(dir int, name string) (int, error) {
 // statPlace describes an O_PATH descriptor. It does not ask the file system.
 func statPlace(fd int) (*unix.Statx_t, error) {
 	var stat unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_MODE|unix.STATX_UID|unix.STATX_MNT_ID, &stat)
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_MODE|unix.STATX_UID|unix.STATX_INO|unix.STATX_MNT_ID, &stat)
 	return &stat, err
 }
 

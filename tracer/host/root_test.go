@@ -104,3 +104,36 @@ func TestWhatNotEveryUserMayReadIsNotPublic(t *testing.T) {
 		}
 	}
 }
+
+// TestOpenIfMapped: a path leads to the file that a process has mapped, or nothing is opened.
+func TestOpenIfMapped(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mapped")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("text"), 0o600)))
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	id, err := FileIDOf(file)
+	qt.Assert(t, qt.IsNil(err))
+	id.Generation = 7 // of a record
+	check := func(path string, want error) {
+		t.Helper()
+		f, err := OpenIfMapped(path, id)
+		qt.Check(t, qt.ErrorIs(err, want))
+		if err == nil {
+			f.Close()
+		}
+	}
+	check(path, nil)
+	check("/proc/version", unix.ESTALE)
+	check("/sys/kernel", unix.ESTALE)
+	qt.Assert(t, qt.IsNil(os.Rename(path, path+".moved")))
+	check(path, unix.ENOENT)
+	qt.Assert(t, qt.IsNil(os.Symlink(path+".moved", path)))
+	check(path, unix.ELOOP)
+	qt.Assert(t, qt.IsNil(os.Remove(path)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("text"), 0o600)))
+	check(path, unix.ESTALE)
+	qt.Assert(t, qt.IsNil(os.Remove(path)))
+	qt.Assert(t, qt.IsNil(unix.Mkfifo(path, 0o600)))
+	check(path, unix.ESTALE)
+}

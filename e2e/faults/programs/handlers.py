@@ -1,4 +1,4 @@
-"""Does all that has a probe, again and again: handlers.py."""
+"""Does most of what has a probe, again and again: handlers.py."""
 
 import os
 import resource
@@ -10,7 +10,8 @@ import ttnn  # noqa: E402
 from device import close_device, open_device  # noqa: E402
 
 # tt-metal's watcher leaves two files open each time that a device is opened
-resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 16, 1 << 16))
+most = max(1 << 16, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 size = 32
 print("ready", flush=True)
 while True:

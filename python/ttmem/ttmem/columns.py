@@ -96,8 +96,8 @@ class Column:
         if self.width or self.missing:
             return self._arrow(self.rows)
         part = self._arrow(min(self.rows, EQUAL_ROWS))
-        parts, rest = divmod(self.rows, EQUAL_ROWS)
-        return pyarrow.chunked_array([part] * parts + [part[:rest]], part.type)
+        whole, rest = divmod(self.rows, EQUAL_ROWS)
+        return pyarrow.chunked_array([part] * whole + [part[:rest]] * (rest > 0), part.type)
 
     def _arrow(self, rows: int) -> Any:
         """The first rows, made of the memory that is there: what converts arrays of numpy imports pandas first."""
@@ -107,28 +107,28 @@ class Column:
         mask = self.mask()
         valid = None if mask is None else pyarrow.py_buffer(numpy.packbits(~mask, bitorder="little"))
 
-        def of(kind: str, numbers: Any) -> Any:
-            return pyarrow.Array.from_buffers(getattr(pyarrow, kind)(), rows, [valid, pyarrow.py_buffer(numbers)])
+        def array(kind: str, memory: Any) -> Any:
+            return pyarrow.Array.from_buffers(getattr(pyarrow, kind)(), rows, [valid, pyarrow.py_buffer(memory)])
 
         if self.kind == "bool":
             bits = numpy.frombuffer(self.numbers, bool) if self.width else numpy.full(rows, self.values[0], bool)
-            return of("bool_", numpy.packbits(bits, bitorder="little"))
+            return array("bool_", numpy.packbits(bits, bitorder="little"))
         if self.kind in ("int", "uint"):
             kind = self.kind + "64"
-            return of(kind, self.numbers if self.width else numpy.full(rows, self.values[0], kind))
-        indices = of(f"uint{8 * (self.width or 1)}", self.numbers if self.width else bytes(rows))
+            return array(kind, self.numbers if self.width else numpy.full(rows, self.values[0], kind))
+        indices = array(f"uint{8 * (self.width or 1)}", self.numbers if self.width else bytes(rows))
         if self.key == "devices":
-            return taken(self.values, lambda flat: numbers(flat, "int64"), indices)
+            return list_array(self.values, lambda flat: number_array(flat, "int64")).take(indices)
         if self.key == "callers":
-            return taken(self.values, texts, indices)
-        return pyarrow.DictionaryArray.from_arrays(indices, texts(self.values if self.kind == "text" else map(json.dumps, self.values)))
+            return list_array(self.values, text_array).take(indices)
+        return pyarrow.DictionaryArray.from_arrays(indices, text_array(self.values if self.kind == "text" else map(json.dumps, self.values)))
 
 
 # EQUAL_ROWS are as many as a part of a column of Arrow has whose rows are equal.
 EQUAL_ROWS = 1 << 16
 
 
-def numbers(values: Sequence[int], kind: str) -> Any:
+def number_array(values: Sequence[int], kind: str) -> Any:
     """An array of Arrow of numbers."""
     import numpy
     import pyarrow
@@ -136,24 +136,25 @@ def numbers(values: Sequence[int], kind: str) -> Any:
     return pyarrow.Array.from_buffers(getattr(pyarrow, kind)(), len(values), [None, pyarrow.py_buffer(numpy.array(values, kind))])
 
 
-def offsets(lengths: Iterable[int]) -> Any:
+def offset_array(lengths: Iterable[int]) -> Any:
     """An array of Arrow: where each of some values begins that lie one after the other, and where the last one ends."""
-    return numbers([0, *itertools.accumulate(lengths)], "int32")
+    return number_array([0, *itertools.accumulate(lengths)], "int32")
 
 
-def texts(values: Iterable[str]) -> Any:
+def text_array(values: Iterable[str]) -> Any:
     """An array of Arrow of texts."""
     import pyarrow
 
-    encoded = [one.encode() for one in values]
-    return pyarrow.StringArray.from_buffers(len(encoded), offsets(map(len, encoded)).buffers()[1], pyarrow.py_buffer(b"".join(encoded)))
+    encoded = [one.encode(errors="replace") for one in values]
+    begins = offset_array(map(len, encoded)).buffers()[1]
+    return pyarrow.StringArray.from_buffers(len(encoded), begins, pyarrow.py_buffer(b"".join(encoded)))
 
 
-def taken(lists: Sequence[Sequence[Any]], array: Callable[[list[Any]], Any], indices: Any) -> Any:
-    """An array of Arrow of lists, by their indices. array makes one of their elements."""
+def list_array(lists: Sequence[Sequence[Any]], array: Callable[[list[Any]], Any]) -> Any:
+    """An array of Arrow of lists. array makes one of their elements."""
     import pyarrow
 
-    return pyarrow.ListArray.from_arrays(offsets(map(len, lists)), array([one for some in lists for one in some])).take(indices)
+    return pyarrow.ListArray.from_arrays(offset_array(map(len, lists)), array([one for some in lists for one in some]))
 
 
 class Columns:

@@ -333,50 +333,47 @@ func (f *Finder) notTraced(m host.NewMapping, user int, err error) {
 	}
 }
 
-// reportMissed reports a library that could not be read. Most files that are missed are not libraries, so the name decides,
-// or the file if it is still there. A process has one library, with other files of tt beside it. That a process has
-// ended is a loss, and no warning.
+// reportMissed reports a library that could not be read. Most files that are missed are not libraries, so the name decides. A
+// process has one library, with other files of tt beside it. That a process has ended is a loss, and no warning.
 func (f *Finder) reportMissed(m host.NewMapping, user int, err error) {
 	l := Loss{Cause: NotTraced, Beside: !libraries.HasUsualName(m.Path), User: user}
-	gone := errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
-	switch named := host.NamedLikeLibrary(m.Path); {
-	case gone && named:
-		l.Cause = EndedBefore
-	case gone:
-		if l.Cause = f.missedIn(m); l.Cause == "" {
-			return
-		}
-	case !named:
-		return
+	switch {
+	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
+		l.Cause = f.missedAtEnd(m)
+	case !host.NamedLikeLibrary(m.Path):
+		l.Cause = ""
 	case !f.names(m.PID) || !f.Readers.HasNoMemory(m.PID): // else the end of the process is reported
 		l.Warning = fmt.Sprintf("%s in process %d could not be traced: %v", m.Path, m.PID, err)
 	}
-	f.lost(m, l)
+	if l.Cause != "" {
+		f.lost(m, l)
+	}
 }
 
 // leastCode is less than the code of any tt-metal, which has several MiB.
 const leastCode = 1 << 20
 
-// missedIn returns the cause of a loss if a file that a process no longer maps may be a library; "" if it is none. The
-// file is asked by its path. Where that leads nowhere, as with a deleted file, only processes that the user named are in
-// doubt: others map much that has nothing to do with tt-metal.
-func (f *Finder) missedIn(m host.NewMapping) (cause string) {
-	file, err := host.OpenInRoot(os.Getpid(), m.Path)
-	if err == nil {
-		defer file.Close()
-		id, err := host.FileIDOf(file)
-		id.Generation = m.File.Generation // FileIDOf does not have it
-		if err == nil && id == m.File {
-			if libraries.MayBeLibrary(file) {
-				f.Libraries.Seen.Store(true)
-				return EndedBefore
+// missedAtEnd returns the cause of the loss if a file that a process no longer maps is a library or may be one, else "". For
+// a command, the file itself is read if it is still there. If all users' processes are traced, it is not: its path is a tenant's.
+func (f *Finder) missedAtEnd(m host.NewMapping) (cause string) {
+	named := host.NamedLikeLibrary(m.Path)
+	if len(f.Processes) > 0 {
+		file, err := host.OpenIfMapped(m.Path, m.File)
+		if err == nil {
+			defer file.Close()
+			if !libraries.MayBeLibrary(file) {
+				return ""
 			}
-			f.Libraries.Remember(m.File, nil)
-			return ""
+			f.Libraries.Seen.Store(true)
+			return EndedBefore
+		}
+		isLarge, hasEnded := m.End-m.Start >= leastCode, !f.Kernel.Lists(m.PID)
+		if !named && errors.Is(err, os.ErrNotExist) && isLarge && hasEnded {
+			return EndedUnread
 		}
 	}
-	if len(f.Processes) == 0 || m.End-m.Start < leastCode {
-		return ""
+	if named {
+		return EndedBefore
 	}
-	return EndedUnread
+	return ""
 }

@@ -150,43 +150,52 @@ func TestStrippedLibraryIsNamed(t *testing.T) {
 	}
 }
 
-// TestFileOfAProcessThatEnded: what ended before its file was read is a loss if the file is a library, or is gone and may have
-// been one.
+// TestFileOfAProcessThatEnded: under a command, what ended before its file was read is a loss if the file is a library, or is gone
+// and may have been one. Of others, the name decides.
 func TestFileOfAProcessThatEnded(t *testing.T) {
 	path, err := rig.Library(t.Context(), "0.81.1")
 	qt.Assert(t, qt.IsNil(err))
 	library, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
-	child := exec.Command("true")
-	qt.Assert(t, qt.IsNil(child.Run()))
+	none := make([]byte, 2*leastCode)
+	replaceBy := func(replace func(old, path string) error) func(string) error {
+		return func(path string) error {
+			if err := os.Rename(path, path+".moved"); err != nil {
+				return err
+			}
+			return replace(path+".moved", path)
+		}
+	}
 	for _, c := range []struct {
-		name     string
-		content  []byte
-		change   func(path string) error
-		lost     string // with a command; "": nothing
-		lostHost string // when the host is traced
+		what, name string
+		content    []byte
+		change     func(path string) error
+		lives      bool   // the kernel side lists it: it only unmapped the file
+		of         string // the loss under a command; "": none
+		ofOthers   string // when all processes are traced
 	}{
-		{name: "library", content: library, lost: EndedBefore, lostHost: EndedBefore},
-		{name: "none", content: make([]byte, 2*leastCode)},
-		{name: "deleted", content: library, change: os.Remove, lost: EndedUnread},
-		{name: "deleted, too small", content: make([]byte, leastCode/2), change: os.Remove},
-		{name: "replaced by a link", content: library, lost: EndedUnread, change: func(path string) error {
-			if err := os.Rename(path, path+".moved"); err != nil {
-				return err
-			}
-			return os.Symlink(path+".moved", path)
-		}},
-		{name: "replaced", content: library, lost: EndedUnread, change: func(path string) error {
-			if err := os.Rename(path, path+".moved"); err != nil {
-				return err
-			}
-			return os.WriteFile(path, library, 0o700)
-		}},
+		{what: "library", name: "plugin.so", content: library, of: EndedBefore},
+		{what: "none", name: "plugin.so", content: none},
+		{what: "deleted", name: "plugin.so", content: library, change: os.Remove, of: EndedUnread},
+		{what: "deleted, small", name: "plugin.so", content: none[:leastCode/2], change: os.Remove},
+		{what: "deleted, of a process that lives", name: "plugin.so", content: library, change: os.Remove, lives: true},
+		{what: "replaced by a link", name: "plugin.so", content: library, change: replaceBy(os.Symlink)},
+		{what: "replaced", name: "plugin.so", content: library, change: replaceBy(func(_, path string) error { return os.WriteFile(path, library, 0o700) })},
+		{what: "named so, and none", name: "ttnn_helper", content: none, ofOthers: EndedBefore},
+		{what: "named so, and deleted", name: "libtt_metal.so", content: none, change: os.Remove, of: EndedBefore, ofOthers: EndedBefore},
 	} {
-		for _, processes := range [][]int{nil, {child.Process.Pid}} {
+		for _, isCommand := range []bool{false, true} {
 			f, lost := newTestFinder(t)
-			f.Processes = processes
-			file, m := mapFile(t, "plugin.so", 0)
+			child := exec.Command("true")
+			qt.Assert(t, qt.IsNil(child.Run()))
+			want := c.ofOthers
+			if isCommand {
+				f.Processes, want = []int{child.Process.Pid}, c.of
+			}
+			if !c.lives {
+				f.Kernel = noKernel{}
+			}
+			file, m := mapFile(t, c.name, 0)
 			_, err := file.WriteAt(c.content, 0)
 			qt.Assert(t, qt.IsNil(err))
 			if c.change != nil {
@@ -194,11 +203,7 @@ func TestFileOfAProcessThatEnded(t *testing.T) {
 			}
 			m.PID, m.End = child.Process.Pid, m.Start+uint64(len(c.content))
 			qt.Check(t, qt.IsNil(f.discover(m, 1)))
-			want := c.lost
-			if processes == nil {
-				want = c.lostHost
-			}
-			comment := qt.Commentf("%s, %v", c.name, processes)
+			comment := qt.Commentf("%s, under a command: %v", c.what, isCommand)
 			if want == "" {
 				qt.Check(t, qt.HasLen(*lost, 0), comment)
 				continue
@@ -206,8 +211,8 @@ func TestFileOfAProcessThatEnded(t *testing.T) {
 			qt.Assert(t, qt.HasLen(*lost, 1), comment)
 			qt.Check(t, qt.Equals((*lost)[0].Cause, want), comment)
 			qt.Check(t, qt.Equals((*lost)[0].Warning, ""), comment)
-			qt.Check(t, qt.IsTrue((*lost)[0].Beside), comment)
-			qt.Check(t, qt.Equals(f.Libraries.Seen.Load(), want == EndedBefore), comment)
+			qt.Check(t, qt.Equals((*lost)[0].Beside, c.name != "libtt_metal.so"), comment)
+			qt.Check(t, qt.Equals(f.Libraries.Seen.Load(), c.what == "library"), comment)
 		}
 	}
 }

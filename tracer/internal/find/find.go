@@ -98,15 +98,16 @@ const (
 // A Finder discovers processes from Begin until Close.
 type Finder struct {
 	Options
-	mappings *host.MappingWatch
-	breaks   chan os.Signal // of leases: a library is about to be overwritten
-	working  sync.WaitGroup
-	queues   host.Queues
-	waiting  host.WaitingMappings
-	dropped  chan struct{}   // gets something when mappings may be unknown
-	closing  context.Context // done when tracing ends
-	scanned  chan struct{}   // closed when the libraries that were mapped at the start are read
-	listed   map[int]uint64  // when a process was last known to be in the kernel side's list; only for follows
+	mappings   *host.MappingWatch
+	breaks     chan os.Signal // of leases: a library is about to be overwritten
+	working    sync.WaitGroup
+	queues     host.Queues
+	waiting    host.WaitingMappings
+	dropped    chan struct{}   // gets something when mappings may be unknown
+	closing    context.Context // done when tracing ends
+	scanned    chan struct{}   // closed when the libraries that were mapped at the start are read
+	listed     map[int]uint64  // when a process was last known to be in the kernel side's list; only for follows
+	mostListed int             // when those that have ended are removed from it
 }
 
 // New returns a Finder. Close waits for its work once closing is done.

@@ -68,8 +68,8 @@ func (f *Finder) again() {
 		for _, m := range f.waiting.All() {
 			switch {
 			case host.Ended(m.PID) || host.BeganAfter(m.PID, m.TimeNs):
-				f.reportMissed(m.NewMapping, m.User, os.ErrNotExist)
 				f.waiting.Remove(m.NewMapping)
+				f.soon(host.Lane{User: m.User}, func() { f.reportMissed(m.NewMapping, m.User, os.ErrNotExist) })
 			case f.Libraries.HasRoom(m.User):
 				f.discoverSoon(m.NewMapping)
 			}
@@ -204,8 +204,11 @@ func (f *Finder) Scanning() bool {
 // mapped handles new mappings that the kernel reports.
 func (f *Finder) mapped(list []host.NewMapping) {
 	for _, m := range f.knownFirst(list) {
+		if m.PID == os.Getpid() {
+			continue
+		}
 		follows, ended := f.follows(m)
-		if m.PID == os.Getpid() || !follows {
+		if !follows {
 			continue
 		}
 		if !ended { // else there is no stack to unwind
@@ -228,9 +231,6 @@ func (f *Finder) mapped(list []host.NewMapping) {
 	}
 }
 
-// maxListed bounds how many processes follows remembers before it looks for those that have ended.
-const maxListed = 4096
-
 // follows reports whether a mapping matters. Without named processes all do. Else its process is in the kernel side's list, or
 // was there until it ended: its last mappings may be read after its end.
 func (f *Finder) follows(m host.NewMapping) (follows, ended bool) {
@@ -242,8 +242,9 @@ func (f *Finder) follows(m host.NewMapping) (follows, ended bool) {
 		isAnother := host.BeganAfter(m.PID, listedNs) && !host.BeganAfter(m.PID, m.TimeNs)
 		return was && !isAnother, true
 	}
-	if len(f.listed) >= maxListed {
+	if len(f.listed) >= f.mostListed { // each looks at as many as were added since the last time
 		maps.DeleteFunc(f.listed, func(pid int, _ uint64) bool { return !f.Kernel.Lists(pid) })
+		f.mostListed = max(4096, 2*len(f.listed))
 	}
 	f.listed[m.PID] = host.Now()
 	return true, false
