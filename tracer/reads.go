@@ -78,7 +78,7 @@ func (r *reads) work(list *[]*read) {
 		if process.PID == 0 {
 			process = r.readers.Of(next.of.PID)
 		}
-		limited, stop := context.WithTimeoutCause(r.ctx, host.ReadPatience, host.ErrNoAnswer)
+		limited, stop := host.Patient(r.ctx, host.ReadPatience)
 		report := next.do(limited, process)
 		stop()
 		r.give(next, host.Now(), report)

@@ -7,6 +7,7 @@ package host
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -65,16 +66,13 @@ func answered[T any](p *Proc, pid int, read func() (T, error)) (value T, err err
 		value, err := read()
 		results <- result{value, err}
 	})
-	began, patience := Now(), cmp.Or(p.patience, ReadPatience)
-	for waits := true; waits; {
-		from := Now()
-		select {
-		case r := <-results:
-			return r.value, r.err
-		case <-time.After(patience):
-			// if far more time has passed, this process was stopped itself, and the read with it
-			waits = Now()-from > 2*uint64(patience)
-		}
+	began := Now()
+	ctx, stop := Patient(context.Background(), cmp.Or(p.patience, ReadPatience))
+	defer stop()
+	select {
+	case r := <-results:
+		return r.value, r.err
+	case <-ctx.Done():
 	}
 	owner := ownerOf(pid)
 	p.mu.Lock()

@@ -22,7 +22,7 @@ import (
 // child processes do the reading: they can be left behind.
 
 const (
-	// ReadPatience is how long a read of a process may take.
+	// ReadPatience is how long a read of a process may take: see Patient.
 	ReadPatience = 2 * time.Second
 	// readersPerUser bounds the simultaneous reads from the processes of a user, and maxReaders
 	// those of all users, as quota.New says. They include reads that were given up and have not returned.
@@ -139,7 +139,8 @@ func (r *Readers) acquire(ctx context.Context, user int) (one *reader, err error
 
 // share waits until a user's process may be read, for as long as patience says. release ends that.
 func (r *Readers) share(ctx context.Context, user int, patience time.Duration) error {
-	given := time.After(patience)
+	ctx, stop := Patient(ctx, patience)
+	defer stop()
 	for ctx.Err() == nil {
 		r.mu.Lock()
 		free := r.busy.Take(user, 1)
@@ -150,8 +151,6 @@ func (r *Readers) share(ctx context.Context, user int, patience time.Duration) e
 		}
 		select {
 		case <-freed:
-		case <-given:
-			return ErrNoAnswer
 		case <-ctx.Done():
 		}
 	}
@@ -272,7 +271,8 @@ func startReader() (_ *reader, err error) {
 
 // ask waits for the answer to a request. After an error the reader cannot be used again.
 func (one *reader) ask(ctx context.Context) error {
-	_ = one.conn.SetDeadline(time.Now().Add(ReadPatience))
+	ctx, end := Patient(ctx, ReadPatience)
+	defer end()
 	stop := context.AfterFunc(ctx, func() { _ = one.conn.SetDeadline(time.Unix(1, 0)) })
 	var signal [1]byte
 	_, err := one.conn.Write(signal[:])
@@ -282,8 +282,6 @@ func (one *reader) ask(ctx context.Context) error {
 	switch {
 	case !stop():
 		return context.Cause(ctx)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return ErrNoAnswer
 	case err != nil:
 		return fmt.Errorf("asking a reader: %w", err)
 	}
