@@ -235,8 +235,17 @@ func processorComes(s *scene) {
 	set("0")
 	tr := s.trace(nil, "attach", "--json", "-o", events)
 	tr.ready()
-	for i := range 2 {
+	for i := range 3 {
+		if i == 2 { // it goes and comes while ttmem does not look
+			set("1")
+			time.Sleep(time.Second * tracetest.Patience)
+			tr.signal(unix.SIGSTOP)
+			set("0")
+		}
 		set("1")
+		if i == 2 {
+			tr.signal(unix.SIGCONT)
+		}
 		own := s.file(fmt.Sprintf("own%d.so", i))
 		s.must(os.WriteFile(own, library, 0o755))
 		time.Sleep(time.Second * tracetest.Patience) // all mappings are read again at once, which would find it

@@ -44,13 +44,17 @@ type MappingWatch struct {
 	// suspended.
 	online   []byte
 	asleepNs int64
+	// checkedNs is when the rings were last checked: see areDetached.
+	checkedNs uint64
 }
 
 type perfRing struct {
-	fd   int
-	meta *unix.PerfEventMmapPage
-	mem  []byte
-	data []byte
+	fd int
+	// enabledNs is how long the kernel had recorded for it at the last check.
+	enabledNs uint64
+	meta      *unix.PerfEventMmapPage
+	mem       []byte
+	data      []byte
 }
 
 const perfRingPages = 256
@@ -93,7 +97,7 @@ func (w *MappingWatch) openRings() (opened bool, err error) {
 		return false, fmt.Errorf("reading which processors are online: %w", err)
 	}
 	asleepNs := clock(unix.CLOCK_BOOTTIME) - clock(unix.CLOCK_MONOTONIC)
-	if bytes.Equal(page[:n], w.online) && asleepNs < w.asleepNs+asleepLeastNs {
+	if bytes.Equal(page[:n], w.online) && asleepNs < w.asleepNs+asleepLeastNs && !w.areDetached() {
 		return false, nil
 	}
 	w.online, w.asleepNs = bytes.Clone(page[:n]), asleepNs
@@ -115,6 +119,32 @@ func (w *MappingWatch) openRings() (opened bool, err error) {
 	return true, nil
 }
 
+// checkNs is how often rings are checked. The kernel interrupts each CPU for it.
+const checkNs = 10e9
+
+// areDetached reports, now and then, whether a ring is detached: its CPU may have gone and come between two looks at the list.
+func (w *MappingWatch) areDetached() bool {
+	now := Now()
+	if now < w.checkedNs+checkNs {
+		return false
+	}
+	w.checkedNs = now
+	detached := false
+	for i := range w.rings {
+		detached = w.rings[i].isDetached() || detached
+	}
+	return detached
+}
+
+// isDetached reports whether the kernel has recorded nothing for the ring since the last check.
+func (r *perfRing) isDetached() bool {
+	var values [2]uint64 // a count, and for how long the kernel has counted
+	_, err := unix.Read(r.fd, unsafe.Slice((*byte)(unsafe.Pointer(&values)), unsafe.Sizeof(values)))
+	last := r.enabledNs
+	r.enabledNs = values[1]
+	return err != nil || r.enabledNs <= last
+}
+
 // asleepLeastNs is less than a suspended host sleeps, and more than passes between reading two clocks.
 const asleepLeastNs = 1e9
 
@@ -124,6 +154,7 @@ func openPerfRing(cpu int) (perfRing, error) {
 		Config:      unix.PERF_COUNT_SW_DUMMY,
 		Size:        uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 		Sample_type: unix.PERF_SAMPLE_TIME,
+		Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED,
 		Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitSampleIDAll |
 			unix.PerfBitUseClockID | unix.PerfBitWatermark,
 		Wakeup:  uint32(perfRingPages * os.Getpagesize() / 2),
