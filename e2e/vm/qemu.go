@@ -61,7 +61,7 @@ func impossible(line string) bool {
 	return err == nil && flags>>22 != 0
 }
 
-// errEmulator is a panic that is the emulator's fault.
+// errEmulator is a panic that is the emulator's fault, or is taken to be it: that of an emulated kernel before its first process.
 var errEmulator = errors.New("QEMU's emulation went wrong")
 
 // errEarly is an end that the guest did not announce.
@@ -118,7 +118,7 @@ func (m *machine) run(ctx context.Context) error {
 		return m.hung(last, said)
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case said != "" && broken:
+	case said != "" && (broken || len(last) == 0 && m.accelerator.name == tcg.name): // nothing of ttmem has run then
 		return fmt.Errorf("%w: %s, %s", errEmulator, said, while(last))
 	case said != "":
 		return fmt.Errorf("%s, %s", said, while(last))
