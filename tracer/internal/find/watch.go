@@ -68,8 +68,10 @@ func (f *Finder) again() {
 		for _, m := range f.waiting.All() {
 			switch {
 			case host.Ended(m.PID) || host.BeganAfter(m.PID, m.TimeNs):
-				f.waiting.Remove(m.NewMapping)
-				f.soon(host.Lane{User: m.User}, func() { f.reportMissed(m.NewMapping, m.User, os.ErrNotExist) })
+				report := func() { f.reportMissed(m.NewMapping, m.User, os.ErrNotExist) }
+				if f.queues.Do(host.Lane{User: m.User}, report) { // else the next time
+					f.waiting.Remove(m.NewMapping)
+				}
 			case f.Libraries.HasRoom(m.User):
 				f.discoverSoon(m.NewMapping)
 			}
