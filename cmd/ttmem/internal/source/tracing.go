@@ -409,7 +409,7 @@ func (t *Tracing) whenRead(then func()) func() {
 	}
 }
 
-// endGrace is how long after the command's end events may come.
+// endGrace is how long after the command's end events may come, and what it mapped last is read: see host.Patient.
 const endGrace = 30 * time.Millisecond
 
 func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
@@ -429,18 +429,20 @@ func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 		stop()
 		status <- exit
 	}()
-	ended := time.Time{}
+	var grace context.Context // once the command has ended
+	stopGrace := func() {}
+	defer func() { stopGrace() }()
 	err := t.engine.Run(t.ctx, handle, func() {
 		pause()
-		if ended.IsZero() {
+		if grace == nil {
 			select {
 			case t.Exit = <-status:
-				ended = time.Now()
+				grace, stopGrace = host.Patient(context.Background(), endGrace)
 			default:
 			}
 		}
 		// the command's last records are in the ring before it can be waited for
-		if !ended.IsZero() && time.Since(ended) > endGrace {
+		if grace != nil && grace.Err() != nil {
 			t.Stop()
 		}
 	})
