@@ -78,15 +78,22 @@ func exportsNothing(t testing.TB, library []byte, _ map[string]bool) []byte {
 	return tracetest.Stripped(t, library, func(string) bool { return false })
 }
 
-// TestShipped runs a program on each of them, under `ttmem run` and with a late attach, and asks the doctor.
-func TestShipped(t *testing.T) {
-	t.Parallel()
+// shippedFrom is the release of which copies are made, and its library.
+func shippedFrom(t *testing.T) (env *rig.Env, library []byte) {
+	t.Helper()
 	if !tracetest.Tests("0.81.1") {
 		t.Skip("of 0.81.1")
 	}
-	env := setup(t, "0.81.1", "3.10")
+	env = setup(t, "0.81.1", "3.10")
 	library, err := os.ReadFile(env.Library)
 	qt.Assert(t, qt.IsNil(err))
+	return env, library
+}
+
+// TestShipped runs a program on each of them, under `ttmem run` and with a late attach, and asks the doctor.
+func TestShipped(t *testing.T) {
+	t.Parallel()
+	env, library := shippedFrom(t)
 	needed := make(map[string]bool) // by ttnn's other files
 	for _, pattern := range []string{"_ttnncpp.so", "../../_ttnn.*.so"} {
 		files, _ := filepath.Glob(filepath.Join(filepath.Dir(env.Library), pattern))
@@ -203,12 +210,7 @@ func checkShipped(t *testing.T, run *traced, path, line, untraced string) {
 // nobody can say what it did: its own command, and one of a shell.
 func TestEndedBeforeItsLibraryWasRead(t *testing.T) {
 	t.Parallel()
-	if !tracetest.Tests("0.81.1") {
-		t.Skip("of 0.81.1")
-	}
-	env := setup(t, "0.81.1", "3.10")
-	library, err := os.ReadFile(env.Library)
-	qt.Assert(t, qt.IsNil(err))
+	_, library := shippedFrom(t)
 	for how, want := range map[string][]string{
 		"kept": {"process ended before its library was traced"},
 		// ttmem may have opened it in time

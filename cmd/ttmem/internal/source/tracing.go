@@ -429,15 +429,13 @@ func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 		stop()
 		status <- exit
 	}()
-	var grace context.Context // once the command has ended
-	stopGrace := func() {}
-	defer func() { stopGrace() }()
+	var grace context.Context // once the command has ended; it ends by itself
 	err := t.engine.Run(t.ctx, handle, func() {
 		pause()
 		if grace == nil {
 			select {
 			case t.Exit = <-status:
-				grace, stopGrace = host.Patient(context.Background(), endGrace)
+				grace, _ = host.Patient(t.ctx, endGrace)
 			default:
 			}
 		}
