@@ -81,9 +81,6 @@ func exportsNothing(t testing.TB, library []byte, _ map[string]bool) []byte {
 // shippedFrom is the release of which copies are made, and its library.
 func shippedFrom(t *testing.T) (env *rig.Env, library []byte) {
 	t.Helper()
-	if !tracetest.Tests("0.81.1") {
-		t.Skip("of 0.81.1")
-	}
 	env = setup(t, "0.81.1", "3.10")
 	library, err := os.ReadFile(env.Library)
 	qt.Assert(t, qt.IsNil(err))
@@ -266,9 +263,6 @@ func startHolding(t *testing.T, cmd *exec.Cmd) (pid int) {
 // TestWithoutPython: the buffers of a C++ program have names and lines, and no owners, which is said.
 func TestWithoutPython(t *testing.T) {
 	t.Parallel()
-	if !tracetest.Tests("0.81.1") {
-		t.Skip("of 0.81.1")
-	}
 	env, dir := setup(t, "0.81.1", "3.10"), t.TempDir()
 	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(dir), 0o755))) // lines are read of files that all users may read
 	libraries := filepath.Dir(env.Library)
