@@ -231,13 +231,14 @@ func TestPathsWhileObjectsMove(t *testing.T) {
 		}
 		t.Run(with.name, func(t *testing.T) {
 			p, h := with.start(t, "moving.py")
-			n, moving := 0, 0
+			n, most := 0, 0
 			i := 0
 			for ; n < paths; i++ {
 				qt.Assert(t, qt.IsTrue(i < searches), qt.Commentf("%d paths", n))
 				h.memory.forget()
 				found, _, err := h.Find(Limits{}, all)
 				qt.Assert(t, qt.IsNil(err))
+				moving := 0
 				for _, o := range found {
 					label, path := p.labels[o.Object], o.Path.String()
 					if path == "left['"+label+"']" || path == "right['"+label+"']" {
@@ -250,9 +251,11 @@ func TestPathsWhileObjectsMove(t *testing.T) {
 					// on its way it is in a variable, or nowhere
 					qt.Check(t, qt.Matches(path, "local moving of move\\(\\)|a (Target|Tensor) without a name"))
 				}
+				most = max(most, moving)
 			}
-			t.Logf("%d searches: %d paths, %d of objects that move", i, n, moving)
-			qt.Check(t, qt.IsTrue(moving > 500*i/2), qt.Commentf("%d of objects that move in %d searches", moving, i))
+			t.Logf("%d searches: %d paths, at most %d of objects that move", i, n, most)
+			// in a search during which the kernel stops this test for a while, the program moves more of them
+			qt.Check(t, qt.IsTrue(most > 500/2), qt.Commentf("%d of the objects that move", most))
 		})
 	}
 }
