@@ -32,6 +32,7 @@ struct memory {
 	u64 space; /* the kernel's unique number of an address space */
 	u64 flushes;
 	u64 closed; /* the helper reads everything */
+	u64 forgotten; /* how often pages were forgotten */
 	struct view views[VIEWS]; /* by the lowest bits of the page number */
 	/* without direct_map: copies of this hit, by the lowest bits of the block's number */
 	u64 copied[BLOCKS]; /* the number and IS_VIEW */
@@ -98,6 +99,7 @@ __noinline int forget_pages(struct memory *m)
 		return 0;
 	for (u32 i = 0; i < VIEWS; i++)
 		m->views[i].page = 0;
+	m->forgotten++;
 	return 0;
 }
 

@@ -176,7 +176,7 @@ __noinline u64 find_thread_slot(struct space *s)
 
 __noinline u64 newest_frame(struct unwinder *u, struct space *s)
 {
-	u64 thread = 0, frame = 0;
+	u64 thread = 0, frame = 0, at;
 
 	if (!u || !s)
 		return 0;
@@ -184,15 +184,19 @@ __noinline u64 newest_frame(struct unwinder *u, struct space *s)
 		u->thread_slot = find_thread_slot(s);
 	if (!u->thread_slot || !read_user(&u->memory, u->thread_slot, &thread) || !thread)
 		return 0;
+	note_word(&u->python_words, u->thread_slot, thread);
 	if (!read_user(&u->memory, thread + s->python.thread_frame, &frame)) {
 		u->python_end = END_PYTHON_NOT_READABLE;
 		return 0;
 	}
+	note_word(&u->python_words, thread + s->python.thread_frame, frame);
 	if (s->python.cframe_frame != NO_FIELD) {
-		if (!frame || !read_user(&u->memory, frame + s->python.cframe_frame, &frame)) {
+		at = frame + s->python.cframe_frame;
+		if (!frame || !read_user(&u->memory, at, &frame)) {
 			u->python_end = END_PYTHON_NOT_READABLE;
 			return 0;
 		}
+		note_word(&u->python_words, at, frame);
 	}
 	return frame;
 }
@@ -258,11 +262,45 @@ __noinline u64 place_in_copy(const struct space *s, u64 code, u64 frame, u64 at)
 	return at - start;
 }
 
+/* The fields of a frame that a stack needs are in one page nearly always. */
+#define FIELDS_BYTES 128
+
+/* Reads them to u->frame; 0 if that failed. Not a part of python_step, which has no stack left for it. */
+__noinline int read_frame(struct unwinder *u, const struct space *s, u64 frame)
+{
+	u64 code, instruction, previous, owner, from = 0;
+
+	if (!u || !s)
+		return 0;
+	code = s->python.frame_code;
+	instruction = s->python.frame_instruction;
+	previous = s->python.frame_previous;
+	owner = s->python.minor >= 11 ? s->python.frame_owner & ~7 : code;
+	if (direct_map && (code | instruction | previous | owner) < FIELDS_BYTES)
+		from = kernel_address(&u->memory, frame, FIELDS_BYTES);
+	if (from) {
+		u->frame.code = load_kernel(from + code);
+		u->frame.instruction = load_kernel(from + instruction);
+		u->frame.previous = load_kernel(from + previous);
+		u->frame.owner = load_kernel(from + owner);
+	} else if (!read_near(&u->memory, frame + code, &u->frame.code) ||
+		   !read_near(&u->memory, frame + instruction, &u->frame.instruction) ||
+		   !read_near(&u->memory, frame + previous, &u->frame.previous) ||
+		   !read_near(&u->memory, frame + owner, &u->frame.owner)) {
+		return 0;
+	}
+	note_word(&u->python_words, frame + code, u->frame.code);
+	note_word(&u->python_words, frame + instruction, u->frame.instruction);
+	note_word(&u->python_words, frame + previous, u->frame.previous);
+	if (owner != code)
+		note_word(&u->python_words, frame + owner, u->frame.owner);
+	return 1;
+}
+
 /* Reads one Python frame: returns STEP_ON, or how the stack ends here. */
 __noinline int python_step(struct unwinder *u, const struct space *s)
 {
-	u64 frame, code, at, marker, entry;
-	u64 owner = 1;
+	u64 frame, code, at, owner = 1, entry;
 	u32 n, place;
 
 	if (!u || !s)
@@ -271,16 +309,13 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	if (!frame)
 		return END_PYTHON;
 	n = u->python.frames;
-	if (frame & 7 || !read_near(&u->memory, frame + s->python.frame_code, &code) ||
-	    !read_near(&u->memory, frame + s->python.frame_instruction, &at) ||
-	    !read_near(&u->memory, frame + s->python.frame_previous, &u->python_frame))
+	if (frame & 7 || !read_frame(u, s, frame))
 		return END_PYTHON_NOT_READABLE;
-	if (s->python.minor >= 11) {
-		marker = s->python.frame_owner;
-		if (!read_near(&u->memory, frame + (marker & ~7ull), &owner))
-			return END_PYTHON_NOT_READABLE;
-		owner = owner >> (marker & 7) * 8 & 0xff;
-	}
+	u->python_frame = u->frame.previous;
+	code = u->frame.code;
+	at = u->frame.instruction;
+	if (s->python.minor >= 11)
+		owner = u->frame.owner >> (s->python.frame_owner & 7) * 8 & 0xff;
 	if (s->python.minor >= 12 && owner >= OWNER_C_STACK) {
 		/* not a Python frame: C code called the previous one */
 		if (n && !(u->python.calls[(n - 1) & (MAX_FRAMES - 1)].place & PYTHON_ENTRY)) {
@@ -320,20 +355,15 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	return STEP_ON;
 }
 
-/* Reads the Python part of the thread's stack. */
-__noinline int walk_python(struct unwinder *u, struct space *s, u64 seed)
+/* Reads the frames of the thread's Python: returns how they end. */
+static __always_inline int python_frames(struct unwinder *u, struct space *s)
 {
 	int end;
 
-	if (!u || !s)
-		return END_PYTHON_NONE;
-	u->python.frames = 0;
 	if (!s->python.minor)
 		return END_PYTHON_NONE;
 	if (u->inherited)
 		return END_PYTHON_NO_SPACE; /* the deaths of its code objects are not reported yet */
-	u->python_end = END_PYTHON_NONE;
-	u->python.id = seed;
 	u->python_frame = newest_frame(u, s);
 	if (!u->python_frame)
 		return u->python_end;
@@ -350,6 +380,28 @@ __noinline int walk_python(struct unwinder *u, struct space *s, u64 seed)
 			return end;
 	}
 	return END_PYTHON_TOO_DEEP;
+}
+
+/* Reads the Python part of the thread's stack, or finds that it is the same as the last one: returns how it ends. */
+__noinline int walk_python(struct unwinder *u, struct space *s, u64 seed)
+{
+	int end;
+
+	if (!u || !s)
+		return END_PYTHON_NONE;
+	if (u->python_generation == s->generation && u->python_deaths == code_deaths &&
+	    unchanged(&u->memory, &u->python_words))
+		return END_PYTHON;
+	u->python_generation = s->generation;
+	u->python_deaths = code_deaths;
+	begin_words(&u->python_words);
+	u->python.frames = 0;
+	u->python.id = seed;
+	u->python_end = END_PYTHON_NONE;
+	end = python_frames(u, s);
+	if (end != END_PYTHON || s->python.code_copies)
+		never_compare(&u->python_words);
+	return end;
 }
 
 /* code_dealloc(PyCodeObject *): another object may take its address. */

@@ -12,6 +12,7 @@
 #include "maps.h"
 #include "share.h"
 #include "memory.h"
+#include "words.h"
 #include "space.h"
 #include "unwind.h"
 #include "python.h"
