@@ -79,6 +79,42 @@ def plain():
 
 
 @a_kind
+def repeats():
+    """Stacks that repeat, and others between them that differ from the last one in a single thing."""
+    for _ in range(3):
+        probe()
+        probe()
+
+    def deep(n):
+        return deep(n - 1) if n else probe()
+
+    for n in (3, 3, 2, 2, 3, 0, 0, 3):
+        deep(n)
+
+    def through(n):
+        if n:
+            return deep(2)
+        return deep(2)
+
+    for n in (1, 1, 0, 0, 1):
+        through(n)
+    for lines in (0, 0, 5, 1, 5, 5):
+        made = {}
+        exec("\n" * lines + "def made(f):\n    f()\n    f()", made)  # its code dies, and the next one has its address
+        made["made"](probe)
+        made["made"](probe)
+
+    def asks():
+        while True:
+            probe()
+            yield
+
+    one, other = asks(), asks()
+    for which in (one, one, other, one, other, other):
+        next(which)
+
+
+@a_kind
 def nested():
     def inner():
         def innermost():
