@@ -63,7 +63,7 @@ __noinline int same_words(struct words *w, u32 n)
 {
 	typeof(&w->list[0]) some;
 
-	if (!w)
+	if (!w || !direct_map) /* as load_kernel demands it */
 		return 0;
 	some = &w->list[n & (MAX_WORDS - SOME_WORDS)];
 	barrier_var(some); /* else clang computes each address anew */
