@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -132,6 +133,18 @@ func TestStackBudget(t *testing.T) {
 		}
 		n := longest(functions, name)
 		qt.Check(t, qt.IsTrue(n <= callLimit), qt.Commentf("%s calls through %d functions, of %d", name, n, callLimit))
+	}
+}
+
+// Beside its key and what the kernel needs, a value of a map without preallocation is at most 32 KiB. For a larger one the
+// kernel needs 64 KiB in one piece, which a host that has run for long may not have.
+func TestSizesOfValues(t *testing.T) {
+	const most, entry = 32 << 10, 64
+	for name, m := range loadSpec(t).Maps {
+		if m.Flags&unix.BPF_F_NO_PREALLOC != 0 {
+			t.Logf("%s: %d bytes", name, m.ValueSize)
+			qt.Check(t, qt.IsTrue(m.KeySize+m.ValueSize+entry <= most), qt.Commentf("%s: %d bytes", name, m.ValueSize))
+		}
 	}
 }
 

@@ -28,15 +28,30 @@ struct view {
 /* A copy takes 0.1 µs. Powers of two, for the verifier; a block is in one page. */
 #define BLOCKS 8
 #define BLOCK_BYTES 1024
+/* The parts of a stack, and the words of each that are compared: see words.h. An unwinder has to be less than
+ * 32 KiB, as the kernel has few larger pieces of memory. */
+enum stack_part {
+	NATIVE_PART,
+	PYTHON_PART,
+	STACK_PARTS,
+};
+#define MAX_WORDS 176
 struct memory {
 	u64 space; /* the kernel's unique number of an address space */
 	u64 flushes;
 	u64 closed; /* the helper reads everything */
 	u64 forgotten; /* how often pages were forgotten */
-	struct view views[VIEWS]; /* by the lowest bits of the page number */
-	/* without direct_map: copies of this hit, by the lowest bits of the block's number */
-	u64 copied[BLOCKS]; /* the number and IS_VIEW */
-	u8 blocks[BLOCKS * BLOCK_BYTES];
+	union {
+		struct {
+			struct view views[VIEWS]; /* by the lowest bits of the page number */
+			/* where words are in the kernel's map, if that is known since pages were forgotten */
+			u64 places[STACK_PARTS][MAX_WORDS];
+		};
+		struct { /* without direct_map: copies of this hit, by the lowest bits of the block's number */
+			u64 copied[BLOCKS]; /* the number and IS_VIEW */
+			u8 blocks[BLOCKS * BLOCK_BYTES];
+		};
+	};
 };
 
 static __always_inline struct mm_struct *this_space(void)

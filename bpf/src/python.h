@@ -289,11 +289,10 @@ __noinline int read_frame(struct unwinder *u, const struct space *s, u64 frame)
 		   !read_near(&u->memory, frame + owner, &u->frame.owner)) {
 		return 0;
 	}
-	note_word(&u->python_words, frame + code, u->frame.code);
+	/* since 3.11, the instruction's address tells which code it is of */
+	note_word(&u->python_words, frame + owner, u->frame.owner);
 	note_word(&u->python_words, frame + instruction, u->frame.instruction);
 	note_word(&u->python_words, frame + previous, u->frame.previous);
-	if (owner != code)
-		note_word(&u->python_words, frame + owner, u->frame.owner);
 	return 1;
 }
 
@@ -389,8 +388,9 @@ __noinline int walk_python(struct unwinder *u, struct space *s, u64 seed)
 
 	if (!u || !s)
 		return END_PYTHON_NONE;
-	if (u->python_generation == s->generation && u->python_deaths == code_deaths &&
-	    unchanged(&u->memory, &u->python_words))
+	/* without direct_map, to compare takes as long as to read */
+	if (direct_map && u->python_generation == s->generation && u->python_deaths == code_deaths &&
+	    unchanged(&u->memory, &u->python_words, PYTHON_PART))
 		return END_PYTHON;
 	u->python_generation = s->generation;
 	u->python_deaths = code_deaths;

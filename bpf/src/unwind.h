@@ -538,7 +538,7 @@ __noinline int unwind_some(struct unwinder *u, const struct space *s)
 static __always_inline bool same_stack(struct unwinder *u)
 {
 	return u->at == u->begin_at && u->sp == u->begin_sp && u->generation == u->begin_generation &&
-	       (!u->bp_used || u->bp == u->begin_bp) && unchanged(&u->memory, &u->words);
+	       (!u->bp_used || u->bp == u->begin_bp) && unchanged(&u->memory, &u->words, NATIVE_PART);
 }
 
 /* Unwinds from u's frame to the thread's start. The state stays in memory, because the verifier
