@@ -64,6 +64,33 @@ func TestLoudProcess(t *testing.T) {
 	qt.Check(t, qt.IsTrue(seen(loud) < most))
 }
 
+// A stack for which the ring buffer had no room is whole when it comes again and there is room.
+func TestStackAgainAfterAFullRing(t *testing.T) {
+	const full, some = "ring buffer full", 10
+	programs, exe := repeatProgram(t, 1)
+	p := programs[0]
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+	trace.mu.Lock() // so that no more records are read
+	for ends, _ := trace.StackEnds(); ends[full] == 0; ends, _ = trace.StackEnds() {
+		p.Do(t, "spread 50000")
+	}
+	p.Do(t, "call %d", some)
+	before, _ := trace.StackEnds()
+	trace.mu.Unlock()
+	tracetest.Eventually(time.Minute, func() bool { // the reader has made room
+		seen := len(trace.seen())
+		time.Sleep(20 * pollInterval)
+		return len(trace.seen()) == seen
+	})
+	p.Do(t, "call %d", some)
+	after, _ := trace.StackEnds()
+	qt.Check(t, qt.Equals(after[full], before[full]))
+	calls := trace.stop()
+	for _, c := range calls[len(calls)-some:] {
+		qt.Check(t, qt.HasLen(named(c.stack.Frames()), 4), qt.Commentf("%v", all(c.stack.Frames())))
+	}
+}
+
 // A program with more different stacks than the tables hold has a complete one at each call.
 func TestMoreStacksThanTheTablesHold(t *testing.T) {
 	const batch, batches = 20_000, 8
