@@ -266,16 +266,35 @@ func assertServes(t *testing.T, envs ...*rig.Env) {
 }
 
 // discover makes the service discover a release: a process that ends while its library is seen
-// for the first time is lost, and reported so, and its allocations have no stacks.
+// for the first time is lost, and reported so, and its allocations have no stacks. The service knows
+// all of its code once a process has complete stacks.
 func (s *server) discover(t *testing.T, env *rig.Env) {
 	t.Helper()
-	p := startTarget(t, env, "n150", program(t, "hold.py"), "1", "32")
-	p.expect(t, "holding")
-	if !eventually(2*time.Minute, func() bool { return s.allocated(t, p.Process.Pid) > 0 }) {
-		t.Fatalf("the process was not traced; it has %d probes", probesIn(t, p))
+	const tries = 10
+	for range tries {
+		before := s.notKnownYet(t)
+		p := startTarget(t, env, "n150", program(t, "hold.py"), "1", "32")
+		p.expect(t, "holding")
+		if !eventually(2*time.Minute, func() bool { return s.allocated(t, p.Process.Pid) > 0 }) {
+			t.Fatalf("the process was not traced; it has %d probes", probesIn(t, p))
+		}
+		p.stdin.Close()
+		qt.Assert(t, qt.IsNil(p.Wait()))
+		if s.notKnownYet(t) == before {
+			return
+		}
 	}
-	p.stdin.Close()
-	qt.Assert(t, qt.IsNil(p.Wait()))
+	t.Fatalf("of %d processes, none had complete call stacks", tries)
+}
+
+// notKnownYet is the number of call stacks that were taken before the service had read the process's code.
+func (s *server) notKnownYet(t *testing.T) uint64 {
+	t.Helper()
+	stacks := s.snapshot(t).Stacks
+	if stacks == nil { // none was taken
+		return 0
+	}
+	return stacks.Incomplete["process not known yet"]
 }
 
 // assertTotals checks that the memory of the chips equals that of the running processes:
