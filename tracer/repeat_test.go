@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,24 +71,45 @@ func TestStackAgainAfterAFullRing(t *testing.T) {
 	programs, exe := repeatProgram(t, 1)
 	p := programs[0]
 	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+	without := func() uint64 {
+		ends, _ := trace.StackEnds()
+		return ends[full]
+	}
 	trace.mu.Lock() // so that no more records are read
-	for ends, _ := trace.StackEnds(); ends[full] == 0; ends, _ = trace.StackEnds() {
+	readOn := sync.OnceFunc(trace.mu.Unlock)
+	defer readOn()
+	for tries := 0; without() == 0; tries++ {
+		qt.Assert(t, qt.IsTrue(tries < 20))
 		p.Do(t, "spread 50000")
 	}
+	before := without()
 	p.Do(t, "call %d", some)
-	before, _ := trace.StackEnds()
-	trace.mu.Unlock()
-	tracetest.Eventually(time.Minute, func() bool { // the reader has made room
-		seen := len(trace.seen())
-		time.Sleep(20 * pollInterval)
-		return len(trace.seen()) == seen
-	})
+	qt.Assert(t, qt.Equals(without(), before+some))
+	readOn()
+	trace.settle()
 	p.Do(t, "call %d", some)
-	after, _ := trace.StackEnds()
-	qt.Check(t, qt.Equals(after[full], before[full]))
+	qt.Check(t, qt.Equals(without(), before+some))
 	calls := trace.stop()
 	for _, c := range calls[len(calls)-some:] {
 		qt.Check(t, qt.HasLen(named(c.stack.Frames()), 4), qt.Commentf("%v", all(c.stack.Frames())))
+	}
+}
+
+// A stack that differs from the last one is not taken for it because its pages are others now, and the old ones have
+// what they had.
+func TestStackInOtherPages(t *testing.T) {
+	const ways = 20
+	programs, exe := repeatProgram(t, 1)
+	p := programs[0]
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+	p.Do(t, "apart %d", ways)
+	times := make(map[uint64]int)
+	for _, c := range trace.stop() {
+		times[c.ids.Native]++
+	}
+	qt.Check(t, qt.HasLen(times, ways))
+	for _, n := range times {
+		qt.Check(t, qt.Equals(n, 2))
 	}
 }
 

@@ -58,6 +58,13 @@ func callUntilKnown(t *testing.T, p *tracetest.Program, trace *stackTrace) {
 	t.Fatalf("the stacks do not become complete: %v, %v", all(last.stack.Frames()), ends)
 }
 
+// settle waits until no more stacks are under way.
+func (s *stackTrace) settle() {
+	for before := -1; len(s.seen()) != before; time.Sleep(20 * pollInterval) {
+		before = len(s.seen())
+	}
+}
+
 // seen are the calls until now.
 func (s *stackTrace) seen() []stackOf {
 	s.mu.Lock()

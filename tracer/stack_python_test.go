@@ -555,9 +555,7 @@ func TestPythonCodeIsSentAgain(t *testing.T) {
 		run.begin(t)
 		tracetest.Eventually(time.Minute, func() bool { return len(run.trace.seen()) > 300 })
 		qt.Assert(t, qt.IsNil(run.Process.Signal(unix.SIGSTOP)))
-		for before := -1; len(run.trace.seen()) != before; time.Sleep(20 * pollInterval) { // until none is under way
-			before = len(run.trace.seen())
-		}
+		run.trace.settle()
 		dropped := make(chan int)
 		run.trace.inbox.add(result{report: func(d *decoder) bool {
 			for _, c := range run.trace.seen() {

@@ -28,24 +28,32 @@ struct view {
 /* A copy takes 0.1 µs. Powers of two, for the verifier; a block is in one page. */
 #define BLOCKS 8
 #define BLOCK_BYTES 1024
-/* The parts of a stack, and the words of each that are compared: see words.h. An unwinder has to be less than
- * 32 KiB, as the kernel has few larger pieces of memory. */
+
+/* The words of memory that a part of a stack depends on: see words.h. */
+#define MAX_WORDS 256
+struct words {
+	u32 count; /* MAX_WORDS + 1: the part cannot be compared */
+	u32 pad;
+	u64 placed; /* memory.forgotten when the places of all were found; 0: they were not */
+	u64 at[MAX_WORDS];
+	u64 word[MAX_WORDS];
+};
 enum stack_part {
 	NATIVE_PART,
 	PYTHON_PART,
 	STACK_PARTS,
 };
-#define MAX_WORDS 176
+
 struct memory {
 	u64 space; /* the kernel's unique number of an address space */
 	u64 flushes;
 	u64 closed; /* the helper reads everything */
-	u64 forgotten; /* how often pages were forgotten */
-	union {
+	u64 forgotten; /* how often pages were forgotten: at least once, before anything is read */
+	union { /* either, so that an unwinder stays below 32 KiB: the kernel has few larger pieces of memory */
 		struct {
 			struct view views[VIEWS]; /* by the lowest bits of the page number */
-			/* where words are in the kernel's map, if that is known since pages were forgotten */
-			u64 places[STACK_PARTS][MAX_WORDS];
+			u64 places[STACK_PARTS][MAX_WORDS]; /* of words in the kernel's map */
+			struct words python;
 		};
 		struct { /* without direct_map: copies of this hit, by the lowest bits of the block's number */
 			u64 copied[BLOCKS]; /* the number and IS_VIEW */

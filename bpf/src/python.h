@@ -174,6 +174,12 @@ __noinline u64 find_thread_slot(struct space *s)
 	return block + key % s->python.key_slots * s->python.key_slot + s->python.key_data;
 }
 
+static __always_inline void note_python(struct unwinder *u, u64 at, u64 word)
+{
+	if (direct_map)
+		note_word(&u->memory.python, at, word);
+}
+
 __noinline u64 newest_frame(struct unwinder *u, struct space *s)
 {
 	u64 thread = 0, frame = 0, at;
@@ -184,19 +190,19 @@ __noinline u64 newest_frame(struct unwinder *u, struct space *s)
 		u->thread_slot = find_thread_slot(s);
 	if (!u->thread_slot || !read_user(&u->memory, u->thread_slot, &thread) || !thread)
 		return 0;
-	note_word(&u->python_words, u->thread_slot, thread);
+	note_python(u, u->thread_slot, thread);
 	if (!read_user(&u->memory, thread + s->python.thread_frame, &frame)) {
 		u->python_end = END_PYTHON_NOT_READABLE;
 		return 0;
 	}
-	note_word(&u->python_words, thread + s->python.thread_frame, frame);
+	note_python(u, thread + s->python.thread_frame, frame);
 	if (s->python.cframe_frame != NO_FIELD) {
 		at = frame + s->python.cframe_frame;
 		if (!frame || !read_user(&u->memory, at, &frame)) {
 			u->python_end = END_PYTHON_NOT_READABLE;
 			return 0;
 		}
-		note_word(&u->python_words, at, frame);
+		note_python(u, at, frame);
 	}
 	return frame;
 }
@@ -262,7 +268,8 @@ __noinline u64 place_in_copy(const struct space *s, u64 code, u64 frame, u64 at)
 	return at - start;
 }
 
-/* The fields of a frame that a stack needs are in one page nearly always. */
+/* The fields of a frame that a stack needs are in one page nearly always. A power of two; their offsets are multiples
+ * of 8. */
 #define FIELDS_BYTES 128
 
 /* Reads them to u->frame; 0 if that failed. Not a part of python_step, which has no stack left for it. */
@@ -289,10 +296,9 @@ __noinline int read_frame(struct unwinder *u, const struct space *s, u64 frame)
 		   !read_near(&u->memory, frame + owner, &u->frame.owner)) {
 		return 0;
 	}
-	/* since 3.11, the instruction's address tells which code it is of */
-	note_word(&u->python_words, frame + owner, u->frame.owner);
-	note_word(&u->python_words, frame + instruction, u->frame.instruction);
-	note_word(&u->python_words, frame + previous, u->frame.previous);
+	note_python(u, frame + owner, u->frame.owner);
+	note_python(u, frame + instruction, u->frame.instruction); /* since 3.11 it tells which code it is of */
+	note_python(u, frame + previous, u->frame.previous);
 	return 1;
 }
 
@@ -388,19 +394,19 @@ __noinline int walk_python(struct unwinder *u, struct space *s, u64 seed)
 
 	if (!u || !s)
 		return END_PYTHON_NONE;
-	/* without direct_map, to compare takes as long as to read */
-	if (direct_map && u->python_generation == s->generation && u->python_deaths == code_deaths &&
-	    unchanged(&u->memory, &u->python_words, PYTHON_PART))
-		return END_PYTHON;
-	u->python_generation = s->generation;
-	u->python_deaths = code_deaths;
-	begin_words(&u->python_words);
+	/* without direct_map, to compare would take as long as to read */
+	if (direct_map) {
+		if (u->python_deaths == code_deaths && unchanged(&u->memory, &u->memory.python, PYTHON_PART))
+			return END_PYTHON;
+		u->python_deaths = code_deaths;
+		begin_words(&u->memory.python);
+	}
 	u->python.frames = 0;
 	u->python.id = seed;
 	u->python_end = END_PYTHON_NONE;
 	end = python_frames(u, s);
-	if (end != END_PYTHON || s->python.code_copies)
-		never_compare(&u->python_words);
+	if (direct_map && (end != END_PYTHON || s->python.code_copies)) /* place_in_copy reads more words */
+		never_compare(&u->memory.python);
 	return end;
 }
 

@@ -41,7 +41,7 @@ __noinline u64 report_native(struct unwinder *u, u32 tgid)
 		u->native.end = u->end;
 		if (!try_send(&u->native, SIZE_WITH(&u->native, addresses, u->native.frames), sizeof(u->native))) {
 			u->end = END_RING_FULL;
-			never_compare(&u->words);
+			never_compare(&u->words); /* u->end is not how it ended any more */
 			return 0;
 		}
 		remember_stack(u->user, id, tgid, u->native.h.time_ns);
@@ -61,7 +61,6 @@ __noinline u64 report_python(struct unwinder *u, u32 tgid)
 		fill_header(&u->python.h, RECORD_PYTHON_STACK, 0);
 		if (!try_send(&u->python, SIZE_WITH(&u->python, calls, u->python.frames), sizeof(u->python))) {
 			u->python_end = END_PYTHON_RING_FULL;
-			never_compare(&u->python_words);
 			return 0;
 		}
 		remember_stack(u->user, id, tgid, u->python.h.time_ns);

@@ -55,7 +55,7 @@ struct known_row {
 /* The fields of a Python frame that a stack needs. */
 struct frame_fields {
 	u64 code, instruction, previous;
-	u64 owner; /* the word with it; since CPython 3.11 */
+	u64 owner; /* the word with it; CPython 3.10 has none: the code again */
 };
 struct known_code {
 	u64 code;
@@ -87,14 +87,13 @@ struct unwinder {
 	u64 bp_at; /* where bp was saved; 0: still in the register */
 	u64 bp_lost;
 
-	/* What the last native stack depends on, beside the words of memory: where it began. */
+	/* What the last native stack depends on: where it began, and words. */
 	u64 begin_at, begin_sp, begin_bp;
-	u32 begin_generation;
 	u32 bp_own;  /* bp is still the thread's register */
 	u32 bp_used; /* and the walk has used it to find a frame */
-	u32 python_generation; /* that of the last Python stack */
-	u64 python_deaths;     /* and the number of its code objects' deaths */
-	struct words words, python_words;
+	struct words words;
+	/* The last Python stack depends on memory.python, and on no code object's death. */
+	u64 python_deaths;
 
 	u64 user;	 /* the user of the thread */
 	u64 cache_epoch; /* slot is valid while none is added */
@@ -388,6 +387,9 @@ __noinline int forget_rows(struct unwinder *u, u32 generation)
 	/* copied, as the verifier would check each step of a loop */
 	bpf_probe_read_kernel(u->rows, sizeof(u->rows), empty->rows);
 	bpf_probe_read_kernel(u->codes, sizeof(u->codes), empty->codes);
+	never_compare(&u->words);
+	if (direct_map)
+		never_compare(&u->memory.python);
 	u->generation = generation;
 	u->mapping = MAX_MAPPINGS;
 	u->thread_slot = 0;
@@ -537,8 +539,8 @@ __noinline int unwind_some(struct unwinder *u, const struct space *s)
 /* Returns whether the native stack is the same as the last one. */
 static __always_inline bool same_stack(struct unwinder *u)
 {
-	return u->at == u->begin_at && u->sp == u->begin_sp && u->generation == u->begin_generation &&
-	       (!u->bp_used || u->bp == u->begin_bp) && unchanged(&u->memory, &u->words, NATIVE_PART);
+	return u->at == u->begin_at && u->sp == u->begin_sp && (!u->bp_used || u->bp == u->begin_bp) &&
+	       unchanged(&u->memory, &u->words, NATIVE_PART);
 }
 
 /* Unwinds from u's frame to the thread's start. The state stays in memory, because the verifier
@@ -554,7 +556,6 @@ __noinline int unwind(struct unwinder *u, const struct space *s, u64 seed)
 	u->begin_at = u->at;
 	u->begin_sp = u->sp;
 	u->begin_bp = u->bp;
-	u->begin_generation = u->generation;
 	u->bp_own = 1;
 	u->bp_used = 0;
 	begin_words(&u->words);

@@ -1,11 +1,14 @@
 // Calls probed as often as it is told, line by line: "call N"; "secret N" on a stack that the
-// kernel itself cannot read; "spread N" by ways that it did not take before; "devices N" calls device
-// with N devices. Each line is answered by the sum of what the calls return.
+// kernel itself cannot read; "spread N" by ways that it did not take before; "apart N" twice by each such way, after
+// which its stack gets other pages; "devices N" calls device with N devices. Each line is answered by the sum of what
+// the calls return.
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -57,10 +60,32 @@ NOINLINE long spread(long n, unsigned long way, int bits)
 	return sum;
 }
 
+static unsigned long way;
+
+/* A child keeps the present pages, with what they have. */
+NOINLINE void apart(void)
+{
+	pid_t children[100];
+	long n = calls < 100 ? calls : 100;
+
+	sum = 0;
+	for (long i = 0; i < n; i++, way++) {
+		for (volatile int twice = 0; twice < 2; twice++) /* one call: volatile */
+			sum += spread(i, way, 20);
+		children[i] = fork();
+		if (!children[i]) {
+			pause();
+			_exit(0);
+		}
+	}
+	for (long i = 0; i < n; i++) {
+		kill(children[i], SIGKILL);
+		waitpid(children[i], 0, 0);
+	}
+}
+
 NOINLINE void spread_all(void)
 {
-	static unsigned long way;
-
 	sum = 0;
 	for (long i = 0; i < calls; i++)
 		sum += spread(i, way++, 20);
@@ -110,6 +135,8 @@ int main(void)
 			caller();
 		else if (!strcmp(word, "spread"))
 			spread_all();
+		else if (!strcmp(word, "apart"))
+			apart();
 		else if (!strcmp(word, "devices"))
 			devices();
 		else if (!on_secret_stack())

@@ -100,7 +100,7 @@ def repeats():
         through(n)
     for lines in (0, 0, 5, 1, 5, 5):
         made = {}
-        exec("\n" * lines + "def made(f):\n    f()\n    f()", made)  # its code dies, and the next one has its address
+        exec("\n" * lines + "def made(f):\n    f()\n    f()", {}, made)  # its code dies, and others may get its place
         made["made"](probe)
         made["made"](probe)
 
