@@ -79,9 +79,7 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 		limit = 0
 	}
 	spec.Programs["on_stack"].AttachType = k.Uprobes.AttachType(limit != 0)
-	var vars bpf.KernelVariableSpecs
-	qt.Assert(t, qt.IsNil(spec.Assign(&vars)))
-	qt.Assert(t, qt.IsNil(vars.TakeStacks.Set(!o.NoStacks)))
+	qt.Assert(t, qt.IsNil(k.SetVariables(kernel.LoadOptions{Stacks: !o.NoStacks})))
 	for name := range spec.Programs {
 		if name != "on_stack" {
 			delete(spec.Programs, name)

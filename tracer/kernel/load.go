@@ -64,11 +64,11 @@ type LoadOptions struct {
 	RingBytes uint32
 }
 
-// Load loads the kernel side and attaches it to the scheduler's tracepoints.
-func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
+// SetVariables sets what programs of k.Spec find set before they are loaded.
+func (k *Support) SetVariables(o LoadOptions) error {
 	vars := bpf.KernelVariableSpecs{}
 	if err := k.Spec.Assign(&vars); err != nil {
-		return nil, fmt.Errorf("reading the BPF object: %w", err)
+		return fmt.Errorf("reading the BPF object: %w", err)
 	}
 	if err := errors.Join(
 		vars.OnlyListed.Set(o.OnlyListed), vars.OwnTgid.Set(uint32(os.Getpid())),
@@ -76,7 +76,15 @@ func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
 		vars.StackSeed.Set(rand.Uint64()), vars.TakeStacks.Set(o.Stacks), vars.FreeStacks.Set(o.FreeStacks && o.Stacks),
 		vars.ReadUses.Set(o.Uses),
 	); err != nil {
-		return nil, fmt.Errorf("setting BPF variables: %w", err)
+		return fmt.Errorf("setting BPF variables: %w", err)
+	}
+	return nil
+}
+
+// Load loads the kernel side and attaches it to the scheduler's tracepoints.
+func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
+	if err := k.SetVariables(o); err != nil {
+		return nil, err
 	}
 	if o.RingBytes > 0 {
 		k.Spec.Maps[bpf.KernelMapRecords].MaxEntries = o.RingBytes

@@ -3,6 +3,8 @@
 // which its stack gets other pages; "devices N" calls device with N devices. Each line is answered by the sum of what
 // the calls return.
 #define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,22 +64,41 @@ NOINLINE long spread(long n, unsigned long way, int bits)
 
 static unsigned long way;
 
-/* A child keeps the present pages, with what they have. */
-NOINLINE void apart(void)
-{
-	pid_t children[100];
-	long n = calls < 100 ? calls : 100;
+static volatile long asked, answered;
+static pid_t children[100];
 
-	sum = 0;
-	for (long i = 0; i < n; i++, way++) {
-		for (volatile int twice = 0; twice < 2; twice++) /* one call: volatile */
-			sum += spread(i, way, 20);
-		children[i] = fork();
-		if (!children[i]) {
+/* Makes as many children as it is asked for. Each keeps the present pages of the main thread's stack. */
+static void *make_children(void *number)
+{
+	while (answered < (long)number) {
+		if (answered == asked) {
+			sched_yield();
+			continue;
+		}
+		children[answered] = fork();
+		if (!children[answered]) {
 			pause();
 			_exit(0);
 		}
+		answered++;
 	}
+	return 0;
+}
+
+NOINLINE void apart(void)
+{
+	long n = calls < 100 ? calls : 100;
+	pthread_t other;
+
+	sum = asked = answered = 0;
+	pthread_create(&other, 0, make_children, (void *)n);
+	for (long i = 0; i < n; i++, way++) {
+		for (volatile int twice = 0; twice < 2; twice++) /* one call: volatile */
+			sum += spread(i, way, 20);
+		for (asked++; answered < asked;)
+			; /* writes nothing to the stack */
+	}
+	pthread_join(other, 0);
 	for (long i = 0; i < n; i++) {
 		kill(children[i], SIGKILL);
 		waitpid(children[i], 0, 0);
