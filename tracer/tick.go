@@ -16,8 +16,7 @@ const (
 	peaksNs = 25e6
 	// sweepNs is how often processes are checked for having ended.
 	sweepNs = 10e9
-	// lateGraceNs is how long the end of tracing waits for existing buffers that are being read,
-	// so that a report has them if Ctrl-C follows the attach at once.
+	// lateGraceNs is how long the end of tracing waits for existing buffers that are being read: Ctrl-C may follow the attach.
 	lateGraceNs = 1e9
 	// holdBackNs is how long an event waits for an earlier one that arrives later. The kernel
 	// reads the clock before it sends the record, so another CPU may overtake.

@@ -148,16 +148,14 @@ func (t *Tracer) load(o *Options) error {
 	return t.spaces.Start(t.objs)
 }
 
-// pollInterval is how often the ring buffer is read while the kernel side does not wake the
-// reader.
+// pollInterval is how often the ring buffer is read while the kernel side does not wake the reader.
 const pollInterval = 10 * time.Millisecond
 
 // maxBatch bounds the records between two calls of pause.
 const maxBatch = 1 << 13
 
-// Run passes events to handle in order of time until the context is done, and then the rest
-// that had arrived. After each batch, and at least every pollInterval, it calls pause, so that
-// the caller can write or show the events.
+// Run passes events to handle in order of time until the context is done, and then the rest that had arrived. After each
+// batch, and at least every pollInterval, it calls pause, so that the caller can write or show the events.
 func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
 	defer func() { t.backlog.Is(0, nil) }()
 	var endNs uint64 // when the context was done
@@ -258,8 +256,11 @@ func (t *Tracer) Discovered() bool { return t.libraries.Seen.Load() }
 // Maps reports whether a process is known to map a tt-metal library.
 func (t *Tracer) Maps(pid int) bool { return t.libraries.Of(pid) != nil }
 
-// Reading reports whether existing buffers are still being read after an attach. Once it
-// returns false, handle has got all of them, or will by the end of Run.
+// Finish reports whether all is read that a command has mapped: see find.Finder.Finish.
+func (t *Tracer) Finish(waited bool) bool { return t.finder.Finish(waited) }
+
+// Reading reports whether existing buffers are still being read after an attach. Once it returns false, handle has
+// got all of them, or will by the end of Run.
 func (t *Tracer) Reading() bool { return t.finder.Scanning() || t.inbox.late.Load() > 0 }
 
 // The names by which StackEnds counts stacks that are complete, or have no Python part.

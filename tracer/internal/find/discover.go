@@ -45,6 +45,9 @@ func (f *Finder) discoverSoon(m host.NewMapping) {
 		return
 	}
 	user := host.RealUser(m.PID)
+	if len(f.Processes) > 0 {
+		f.unread.add(m, user)
+	}
 	f.soon(host.Lane{User: user, Known: l != nil}, func() {
 		_ = f.discover(m, user) // it reports the loss
 	})
@@ -75,6 +78,7 @@ func (f *Finder) discover(m host.NewMapping, user int) error {
 	if !full && !later && !host.TryLater(err) {
 		f.waiting.Remove(m)
 		f.notTraced(m, user, err)
+		f.unread.remove(m)
 		return err
 	}
 	isNew, waits := f.waiting.Add(m, user)
@@ -82,9 +86,11 @@ func (f *Finder) discover(m host.NewMapping, user int) error {
 	case isNew && full:
 		err = fmt.Errorf("%s in process %d is not traced: %w", m.Path, m.PID, err)
 		f.notTraced(m, user, err)
+		f.unread.remove(m)
 		return err
 	case isNew && !waits && err != nil:
 		f.reportMissed(m, user, err)
+		f.unread.remove(m)
 	}
 	return nil
 }

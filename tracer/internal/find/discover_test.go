@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -319,4 +320,64 @@ func TestScanningWhatHadNoRoom(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(tracetest.Eventually(time.Minute, func() bool { return !f.Scanning() })))
 	_, known = f.Libraries.Known(&m.Mapping)
 	qt.Check(t, qt.IsTrue(known))
+}
+
+// What the command's processes have mapped and nobody has read when enough was waited for is a loss if it may be a
+// library, and counted once.
+func TestFinishCountsWhatIsUnread(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		bytes uint64
+		runs  bool
+		cause string
+	}{
+		{"libtt_metal.so", 4096, true, NotTraced},
+		{"libtt_metal.so", 4096, false, EndedBefore},
+		{"plugin.so", leastCode, false, EndedUnread},
+		{"plugin.so", leastCode, true, ""},
+		{"plugin.so", 4096, false, ""},
+	} {
+		t.Run(fmt.Sprint(c.name, c.bytes, c.runs), func(t *testing.T) {
+			f, lost := newTestFinder(t)
+			f.Processes = []int{os.Getpid()}
+			if !c.runs {
+				f.Kernel = noKernel{}
+			}
+			file, m := mapFile(t, c.name, 0)
+			defer file.Close()
+			m.End = m.Start + c.bytes
+			goOn := make(chan struct{})
+			f.queues.Do(host.Lane{User: os.Getuid()}, func() { <-goOn }) // its files do not answer
+			f.discoverSoon(m)
+			qt.Check(t, qt.IsFalse(f.Finish(false)))
+			qt.Check(t, qt.HasLen(*lost, 0))
+			qt.Check(t, qt.IsTrue(f.Finish(true)))
+			qt.Check(t, qt.IsTrue(f.Finish(true)))
+			var causes []string
+			for _, l := range *lost {
+				causes = append(causes, l.Cause)
+			}
+			qt.Check(t, qt.Equals(strings.Join(causes, " "), c.cause))
+			close(goOn)
+			f.queues.Wait(time.Minute)
+		})
+	}
+}
+
+// What was read is not waited for: a file that is no library, one that has been looked at again later, and one whose
+// process has ended.
+func TestFinishAfterReading(t *testing.T) {
+	for _, change := range []func(*Finder, *host.NewMapping){
+		func(*Finder, *host.NewMapping) {},
+		func(_ *Finder, m *host.NewMapping) { m.PID = 1 << 30 },
+	} {
+		f, _ := newTestFinder(t)
+		f.Processes = []int{os.Getpid()}
+		file, m := mapFile(t, "libtt_metal.so", 0)
+		change(f, &m)
+		f.discoverSoon(m)
+		f.queues.Wait(time.Minute)
+		qt.Check(t, qt.IsTrue(f.Finish(false)))
+		file.Close()
+	}
 }

@@ -103,6 +103,7 @@ type Finder struct {
 	working    sync.WaitGroup
 	queues     host.Queues
 	waiting    host.WaitingMappings
+	unread     unread          // with Processes only
 	dropped    chan struct{}   // gets something when mappings may be unknown
 	closing    context.Context // done when tracing ends
 	scanned    chan struct{}   // closed when the libraries that were mapped at the start are read

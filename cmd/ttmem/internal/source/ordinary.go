@@ -29,6 +29,8 @@ type engine interface {
 	Discovered() bool
 	// Reading reports whether the existing memory of processes is still being read.
 	Reading() bool
+	// Finish reports whether all is read that a command has mapped: see find.Finder.Finish.
+	Finish(waited bool) bool
 	Close()
 }
 
@@ -220,6 +222,9 @@ func (s *ordinary) Maps(pid int) bool {
 
 // Discovered reports whether a process of these was seen.
 func (s *ordinary) Discovered() bool { return s.seen.Load() }
+
+// The service reads what all processes map, and does not tell whose it has not read yet.
+func (s *ordinary) Finish(bool) bool { return true }
 
 // Reading reports whether the service still reads the memory of processes.
 func (s *ordinary) Reading() bool { return s.reading.Load() }

@@ -409,8 +409,12 @@ func (t *Tracing) whenRead(then func()) func() {
 	}
 }
 
-// endGrace is how long after the command's end events may come, and what it mapped last is read: see host.Patient.
-const endGrace = 30 * time.Millisecond
+// endGrace is how long after the command's end events may come, and mappings, and mappedPatience how long what it mapped
+// is read, which takes half a second for a library that ttmem does not know: see host.Patient.
+const (
+	endGrace       = 30 * time.Millisecond
+	mappedPatience = 2 * time.Second
+)
 
 func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 	term.OutliveReaders() // the exit status must report the command's end
@@ -429,18 +433,19 @@ func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 		stop()
 		status <- exit
 	}()
-	var grace context.Context // once the command has ended; it ends by itself
+	var grace, patience context.Context // once the command has ended; they end by themselves
 	err := t.engine.Run(t.ctx, handle, func() {
 		pause()
 		if grace == nil {
 			select {
 			case t.Exit = <-status:
 				grace, _ = host.Patient(t.ctx, endGrace)
+				patience, _ = host.Patient(t.ctx, mappedPatience)
 			default:
 			}
 		}
 		// the command's last records are in the ring before it can be waited for
-		if grace != nil && grace.Err() != nil {
+		if grace != nil && grace.Err() != nil && t.engine.Finish(patience.Err() != nil) {
 			t.Stop()
 		}
 	})
