@@ -361,7 +361,7 @@ func (t *Tracing) Run(handle func(*event.Event), pause func()) error {
 			t.ready()
 		}
 	})
-	checked := time.Now()
+	checked, over := time.Now(), t.whenOver()
 	err := t.engine.Run(t.ctx, handle, func() {
 		pause()
 		read()
@@ -374,7 +374,9 @@ func (t *Tracing) Run(handle func(*event.Event), pause func()) error {
 				return
 			}
 		}
-		t.Stop() // all have ended
+		if over() { // all have ended
+			t.Stop()
+		}
 	})
 	if t.ctrlC.Load() {
 		term.NewLine()
@@ -409,12 +411,25 @@ func (t *Tracing) whenRead(then func()) func() {
 	}
 }
 
-// endGrace is how long after the command's end events may come, and mappings, and mappedPatience how long what it mapped
-// is read, which takes half a second for a library that ttmem does not know: see host.Patient.
+// endGrace is how long after the end of the processes events may come, and mappings, and mappedPatience how long what they
+// mapped is read, which takes half a second for a library that ttmem does not know: see host.Patient.
 const (
 	endGrace       = 30 * time.Millisecond
 	mappedPatience = 2 * time.Second
 )
+
+// whenOver returns a function to call from time to time once the processes have ended. It reports whether nothing more
+// of them is to come.
+func (t *Tracing) whenOver() func() bool {
+	var grace, patience context.Context // they end by themselves
+	return func() bool {
+		if grace == nil {
+			grace, _ = host.Patient(t.ctx, endGrace)
+			patience, _ = host.Patient(t.ctx, mappedPatience)
+		}
+		return grace.Err() != nil && t.engine.Finish(patience.Err() != nil)
+	}
+}
 
 func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 	term.OutliveReaders() // the exit status must report the command's end
@@ -433,19 +448,16 @@ func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 		stop()
 		status <- exit
 	}()
-	var grace, patience context.Context // once the command has ended; they end by themselves
+	ended, over := false, t.whenOver()
 	err := t.engine.Run(t.ctx, handle, func() {
 		pause()
-		if grace == nil {
-			select {
-			case t.Exit = <-status:
-				grace, _ = host.Patient(t.ctx, endGrace)
-				patience, _ = host.Patient(t.ctx, mappedPatience)
-			default:
-			}
+		select {
+		case t.Exit = <-status:
+			ended = true
+		default:
 		}
 		// the command's last records are in the ring before it can be waited for
-		if grace != nil && grace.Err() != nil && t.engine.Finish(patience.Err() != nil) {
+		if ended && over() {
 			t.Stop()
 		}
 	})
