@@ -174,6 +174,7 @@ __noinline u64 find_thread_slot(struct space *s)
 	return block + key % s->python.key_slots * s->python.key_slot + s->python.key_data;
 }
 
+/* Notes a word that the Python part depends on: see walk_python. */
 static __always_inline void note_python(struct unwinder *u, u64 at, u64 word)
 {
 	if (direct_map)
@@ -268,44 +269,11 @@ __noinline u64 place_in_copy(const struct space *s, u64 code, u64 frame, u64 at)
 	return at - start;
 }
 
-/* The fields of a frame that a stack needs are in one page nearly always. A power of two; their offsets are multiples
- * of 8. */
-#define FIELDS_BYTES 128
-
-/* Reads them to u->frame; 0 if that failed. Not a part of python_step, which has no stack left for it. */
-__noinline int read_frame(struct unwinder *u, const struct space *s, u64 frame)
-{
-	u64 code, instruction, previous, owner, from = 0;
-
-	if (!u || !s)
-		return 0;
-	code = s->python.frame_code;
-	instruction = s->python.frame_instruction;
-	previous = s->python.frame_previous;
-	owner = s->python.minor >= 11 ? s->python.frame_owner & ~7 : code;
-	if (direct_map && (code | instruction | previous | owner) < FIELDS_BYTES)
-		from = kernel_address(&u->memory, frame, FIELDS_BYTES);
-	if (from) {
-		u->frame.code = load_kernel(from + code);
-		u->frame.instruction = load_kernel(from + instruction);
-		u->frame.previous = load_kernel(from + previous);
-		u->frame.owner = load_kernel(from + owner);
-	} else if (!read_near(&u->memory, frame + code, &u->frame.code) ||
-		   !read_near(&u->memory, frame + instruction, &u->frame.instruction) ||
-		   !read_near(&u->memory, frame + previous, &u->frame.previous) ||
-		   !read_near(&u->memory, frame + owner, &u->frame.owner)) {
-		return 0;
-	}
-	note_python(u, frame + owner, u->frame.owner);
-	note_python(u, frame + instruction, u->frame.instruction); /* since 3.11 it tells which code it is of */
-	note_python(u, frame + previous, u->frame.previous);
-	return 1;
-}
-
 /* Reads one Python frame: returns STEP_ON, or how the stack ends here. */
 __noinline int python_step(struct unwinder *u, const struct space *s)
 {
-	u64 frame, code, at, owner = 1, entry;
+	u64 frame, code, at, marker, entry;
+	u64 owner = 1;
 	u32 n, place;
 
 	if (!u || !s)
@@ -314,13 +282,21 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	if (!frame)
 		return END_PYTHON;
 	n = u->python.frames;
-	if (frame & 7 || !read_frame(u, s, frame))
+	if (frame & 7 || !read_near(&u->memory, frame + s->python.frame_code, &code) ||
+	    !read_near(&u->memory, frame + s->python.frame_instruction, &at) ||
+	    !read_near(&u->memory, frame + s->python.frame_previous, &u->python_frame))
 		return END_PYTHON_NOT_READABLE;
-	u->python_frame = u->frame.previous;
-	code = u->frame.code;
-	at = u->frame.instruction;
-	if (s->python.minor >= 11)
-		owner = u->frame.owner >> (s->python.frame_owner & 7) * 8 & 0xff;
+	note_python(u, frame + s->python.frame_instruction, at);
+	note_python(u, frame + s->python.frame_previous, u->python_frame);
+	if (s->python.minor >= 11) { /* the instruction's address tells which code it is of */
+		marker = s->python.frame_owner;
+		if (!read_near(&u->memory, frame + (marker & ~7ull), &owner))
+			return END_PYTHON_NOT_READABLE;
+		note_python(u, frame + (marker & ~7ull), owner);
+		owner = owner >> (marker & 7) * 8 & 0xff;
+	} else {
+		note_python(u, frame + s->python.frame_code, code);
+	}
 	if (s->python.minor >= 12 && owner >= OWNER_C_STACK) {
 		/* not a Python frame: C code called the previous one */
 		if (n && !(u->python.calls[(n - 1) & (MAX_FRAMES - 1)].place & PYTHON_ENTRY)) {

@@ -52,11 +52,6 @@ struct known_row {
 	u64 at;
 	struct rule rule;
 };
-/* The fields of a Python frame that a stack needs. */
-struct frame_fields {
-	u64 code, instruction, previous;
-	u64 owner; /* the word with it; CPython 3.10 has none: the code again */
-};
 struct known_code {
 	u64 code;
 	u64 deaths;
@@ -108,7 +103,6 @@ struct unwinder {
 	/* the addresses of a thread's slot for autoTSSkey */
 	u64 thread_slot;
 	u64 python_frame;
-	struct frame_fields frame;
 	struct object_key code; /* of that frame */
 	u64 python_passed; /* an inner frame: finding it again means a cycle */
 
