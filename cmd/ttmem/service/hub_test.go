@@ -298,8 +298,8 @@ func jsonLines(events []event.Event) (lines []string) {
 	return lines
 }
 
-// flood has processes allocate and free several times as much as waits for a follower.
-func (h *host) flood(t *testing.T, pids ...int) {
+// flood has processes allocate and free several times as much as waits for a follower. It waits for those that read.
+func (h *host) flood(t *testing.T, readers int, pids ...int) {
 	t.Helper()
 	for i := range 4 * h.hub.backlog / eventBytes {
 		for _, pid := range pids {
@@ -309,7 +309,11 @@ func (h *host) flood(t *testing.T, pids ...int) {
 		if i%200 == 0 {
 			h.hub.Flush()
 			time.Sleep(5 * time.Millisecond) // as long as a busy target needs for them
-			qt.Assert(t, qt.IsTrue(backlog(h.hub) <= h.hub.backlog))
+			most, idle := backlog(h.hub)
+			qt.Assert(t, qt.IsTrue(most <= h.hub.backlog))
+			for ; idle < readers; _, idle = backlog(h.hub) { // on a busy host
+				time.Sleep(time.Millisecond)
+			}
 		}
 	}
 }
@@ -333,7 +337,7 @@ func slowFollower(t *testing.T, backlog int) (h *host, slow *pipe, end func() er
 func TestSlowFollowerMissesWhoCausesMost(t *testing.T) {
 	host, slow, end := slowFollower(t, 1<<20)
 	host.alloc(20, 2000)
-	host.flood(t, 10)
+	host.flood(t, 0, 10)
 	for range 100 { // in batches without any event of the user who causes most
 		host.alloc(20, 4000)
 		host.hub.Flush()
@@ -395,7 +399,7 @@ func TestSlowFollowerIsCutOff(t *testing.T) {
 	host, slow, slowEnd := slowFollower(t, 4<<20)
 	host.alloc(10, 1000)
 	fast, fastEnd := follow(t, host.hub, root)
-	host.flood(t, 10, 20) // the gate stays closed: who waited for the slow one would do so for ever
+	host.flood(t, 1, 10, 20) // the gate stays closed: who waited for the slow one would do so for ever
 	slow.gate.Unlock()
 	qt.Check(t, qt.ErrorIs(slowEnd(), errTooSlow))
 	events := read(t, slow.bytes())
@@ -414,16 +418,19 @@ func TestSlowFollowerIsCutOff(t *testing.T) {
 // eventBytes is less than what an event costs.
 const eventBytes = 512
 
-// backlog is what the follower has that has most.
-func backlog(h *Hub) (most int) {
+// backlog is what the follower has that has most, and the number of those that have nothing.
+func backlog(h *Hub) (most, idle int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for f := range h.followers {
 		f.mu.Lock()
 		most = max(most, f.waiting)
+		if f.waiting == 0 {
+			idle++
+		}
 		f.mu.Unlock()
 	}
-	return most
+	return most, idle
 }
 
 // TestWriterThatFailsEndsFollowing: a follower whose connection breaks is gone.
