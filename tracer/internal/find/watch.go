@@ -68,7 +68,10 @@ func (f *Finder) again() {
 		for _, m := range f.waiting.All() {
 			switch {
 			case host.Ended(m.PID) || host.BeganAfter(m.PID, m.TimeNs):
-				report := func() { f.reportMissed(m.NewMapping, m.User, os.ErrNotExist) }
+				report := func() {
+					f.reportMissed(m.NewMapping, m.User, os.ErrNotExist)
+					f.unread.remove(m.NewMapping)
+				}
 				if f.queues.Do(host.Lane{User: m.User}, report) { // else the next time
 					f.waiting.Remove(m.NewMapping)
 				}
