@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"bufio"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
@@ -111,6 +113,60 @@ func TestStackInOtherPages(t *testing.T) {
 	for _, n := range times {
 		qt.Check(t, qt.Equals(n, 2))
 	}
+}
+
+// The native part of a stack that repeats is compared.
+func TestRepeatedStackIsCompared(t *testing.T) {
+	programs, exe := repeatProgram(t, 1)
+	trace := traceStacks(t, programs[0].Process.Pid, exe, "probed", Options{})
+	programs[0].Do(t, "call 5")
+	trace.assertCompared(t, "words")
+}
+
+// assertCompared checks that the last stack of the process's first thread was not read: the kernel side has compared a part's
+// words, whose places in its memory it has found for that.
+func (s *stackTrace) assertCompared(t *testing.T, words ...string) {
+	t.Helper()
+	spec, err := bpf.LoadKernel()
+	qt.Assert(t, qt.IsNil(err))
+	unwinder, err := s.objs.Unwinders.LookupBytes(uint32(s.pid))
+	qt.Assert(t, qt.IsNil(err))
+	member := func(names ...string) uint64 {
+		at, ok := offsetOf(spec.Maps[bpf.KernelMapUnwinders].Value, names)
+		qt.Assert(t, qt.IsTrue(ok), qt.Commentf("%v", names))
+		return binary.NativeEndian.Uint64(unwinder[at:])
+	}
+	forgotten := member("memory", "forgotten")
+	if forgotten == 0 {
+		t.Skip("ttmem cannot use the direct map on this kernel")
+	}
+	qt.Check(t, qt.Equals(member(append(words, "placed")...), forgotten))
+}
+
+// offsetOf returns where a structure has a member of a member, of which some have no name.
+func offsetOf(in btf.Type, names []string) (at uint32, ok bool) {
+	if len(names) == 0 {
+		return 0, true
+	}
+	var members []btf.Member
+	switch of := btf.UnderlyingType(in).(type) {
+	case *btf.Struct:
+		members = of.Members
+	case *btf.Union:
+		members = of.Members
+	}
+	for _, m := range members {
+		rest := names
+		if m.Name == names[0] {
+			rest = names[1:]
+		} else if m.Name != "" {
+			continue
+		}
+		if at, ok := offsetOf(m.Type, rest); ok {
+			return m.Offset.Bytes() + at, true
+		}
+	}
+	return 0, false
 }
 
 // A program with more different stacks than the tables hold has a complete one at each call.

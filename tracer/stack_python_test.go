@@ -547,6 +547,20 @@ func TestCopiesOfCode(t *testing.T) {
 	qt.Check(t, qt.HasLen(threads, 2))
 }
 
+// The Python part of a stack that repeats is compared.
+func TestRepeatedPythonIsCompared(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, p interpreter) {
+		run := startPython(t, p, nil, "again.py")
+		trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})
+		run.begin(t)
+		line, err := run.stdout.ReadString('\n')
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.Equals(line, "done\n"))
+		trace.assertCompared(t, "memory", "python")
+	})
+}
+
 // Code that was dropped, to make room for other code, is sent again.
 func TestPythonCodeIsSentAgain(t *testing.T) {
 	t.Parallel()
