@@ -36,7 +36,8 @@ func TestUserQueues(t *testing.T) {
 }
 
 func TestWaitingMappings(t *testing.T) {
-	var w WaitingMappings
+	const maxWaitingOfUser = 64
+	w := WaitingMappings{MostOfUser: maxWaitingOfUser}
 	mapping := func(n int) NewMapping {
 		return NewMapping{PID: n, Mapping: Mapping{File: FileID{Inode: uint64(n)}}}
 	}

@@ -6,11 +6,13 @@ import (
 	"sync"
 )
 
-// WaitingMappings are the mappings that are discovered again later: another process has a lease
-// on the file, or there is no room for another library. The zero value is empty.
+// WaitingMappings are mappings that wait for something, at most so many of each user.
 type WaitingMappings struct {
-	mu   sync.Mutex
-	list map[mappingKey]WaitingMapping
+	MostOfUser int
+
+	mu     sync.Mutex
+	list   map[mappingKey]WaitingMapping
+	ofUser map[int]int
 }
 
 type mappingKey struct {
@@ -24,27 +26,20 @@ type WaitingMapping struct {
 	User int
 }
 
-// maxWaitingOfUser bounds the mappings of a user that wait.
-const maxWaitingOfUser = 64
-
 // Add reports whether a mapping is new here, and whether it waits now.
 func (w *WaitingMappings) Add(m NewMapping, user int) (isNew, waits bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	key, n := mappingKey{m.PID, m.File}, 0
-	for _, other := range w.list {
-		if other.User == user {
-			n++
-		}
-	}
+	key := mappingKey{m.PID, m.File}
 	_, waits = w.list[key]
-	if waits || n >= maxWaitingOfUser {
+	if waits || w.ofUser[user] >= w.MostOfUser {
 		return !waits, waits
 	}
 	if w.list == nil {
-		w.list = make(map[mappingKey]WaitingMapping)
+		w.list, w.ofUser = make(map[mappingKey]WaitingMapping), make(map[int]int)
 	}
 	w.list[key] = WaitingMapping{m, user}
+	w.ofUser[user]++
 	return true, true
 }
 
@@ -52,7 +47,15 @@ func (w *WaitingMappings) Add(m NewMapping, user int) (isNew, waits bool) {
 func (w *WaitingMappings) Remove(m NewMapping) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.list, mappingKey{m.PID, m.File})
+	key := mappingKey{m.PID, m.File}
+	old, waits := w.list[key]
+	if !waits {
+		return
+	}
+	delete(w.list, key)
+	if w.ofUser[old.User]--; w.ofUser[old.User] == 0 {
+		delete(w.ofUser, old.User)
+	}
 }
 
 // All returns the mappings that wait.

@@ -46,7 +46,7 @@ func (f *Finder) discoverSoon(m host.NewMapping) {
 	}
 	user := host.RealUser(m.PID)
 	if len(f.Processes) > 0 {
-		f.unread.add(m, user)
+		f.unread.Add(m, user)
 	}
 	f.soon(host.Lane{User: user, Known: l != nil}, func() {
 		_ = f.discover(m, user) // it reports the loss
@@ -78,7 +78,6 @@ func (f *Finder) discover(m host.NewMapping, user int) error {
 	if !full && !later && !host.TryLater(err) {
 		f.waiting.Remove(m)
 		f.notTraced(m, user, err)
-		f.unread.remove(m)
 		return err
 	}
 	isNew, waits := f.waiting.Add(m, user)
@@ -86,11 +85,9 @@ func (f *Finder) discover(m host.NewMapping, user int) error {
 	case isNew && full:
 		err = fmt.Errorf("%s in process %d is not traced: %w", m.Path, m.PID, err)
 		f.notTraced(m, user, err)
-		f.unread.remove(m)
 		return err
 	case isNew && !waits && err != nil:
 		f.reportMissed(m, user, err)
-		f.unread.remove(m)
 	}
 	return nil
 }
@@ -332,11 +329,12 @@ func (f *Finder) lost(m host.NewMapping, l Loss) {
 	}
 }
 
-// notTraced reports that a library of a user's process is not traced, unless the error is nil.
+// notTraced reports that a library of a user's process is not traced, unless the error is nil. Its file has been read.
 func (f *Finder) notTraced(m host.NewMapping, user int, err error) {
 	if err != nil {
 		f.lost(m, Loss{Cause: NotTraced, Warning: err.Error(), User: user})
 	}
+	f.unread.Remove(m)
 }
 
 // reportMissed reports a library that could not be read. Most files that are missed are not libraries, so the name decides. A
@@ -354,6 +352,7 @@ func (f *Finder) reportMissed(m host.NewMapping, user int, err error) {
 	if l.Cause != "" {
 		f.lost(m, l)
 	}
+	f.unread.Remove(m)
 }
 
 // leastCode is less than the code of any tt-metal, which has several MiB.
@@ -382,4 +381,32 @@ func (f *Finder) missedAtEnd(m host.NewMapping) (cause string) {
 		return EndedBefore
 	}
 	return ""
+}
+
+// Finish reports whether all is read that the named processes and their children have mapped. Once enough has been
+// waited for, what is left counts as a loss if it may be a library.
+func (f *Finder) Finish(waited bool) bool {
+	list := f.unread.All()
+	if len(list) == 0 || !waited {
+		return len(list) == 0
+	}
+	for _, m := range list {
+		f.unread.Remove(m.NewMapping)
+		l := Loss{Beside: !libraries.HasUsualName(m.Path), User: m.User}
+		switch named, runs := host.NamedLikeLibrary(m.Path), f.Kernel.Lists(m.PID); {
+		case named && runs:
+			l.Cause = NotTraced
+		case named:
+			l.Cause = EndedBefore
+		case !runs && m.End-m.Start >= leastCode:
+			l.Cause = EndedUnread
+		default:
+			continue
+		}
+		if !l.Beside {
+			f.Libraries.Seen.Store(true)
+		}
+		f.lost(m.NewMapping, l)
+	}
+	return true
 }

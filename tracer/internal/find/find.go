@@ -102,18 +102,24 @@ type Finder struct {
 	breaks     chan os.Signal // of leases: a library is about to be overwritten
 	working    sync.WaitGroup
 	queues     host.Queues
-	waiting    host.WaitingMappings
-	unread     unread          // with Processes only
-	dropped    chan struct{}   // gets something when mappings may be unknown
-	closing    context.Context // done when tracing ends
-	scanned    chan struct{}   // closed when the libraries that were mapped at the start are read
-	listed     map[int]uint64  // when a process was last known to be in the kernel side's list; only for follows
-	mostListed int             // when those that have ended are removed from it
+	waiting    host.WaitingMappings // for a lease of another process, or for room
+	unread     host.WaitingMappings // to be read, with Processes only: see Finish
+	dropped    chan struct{}        // gets something when mappings may be unknown
+	closing    context.Context      // done when tracing ends
+	scanned    chan struct{}        // closed when the libraries that were mapped at the start are read
+	listed     map[int]uint64       // when a process was last known to be in the kernel side's list; only for follows
+	mostListed int                  // when those that have ended are removed from it
 }
+
+// The mappings of a user that wait, and that are to be read: a program may map anything.
+const maxWaitingOfUser, maxUnreadOfUser = 64, 4096
 
 // New returns a Finder. Close waits for its work once closing is done.
 func New(closing context.Context, o Options) *Finder {
-	return &Finder{Options: o, dropped: make(chan struct{}, 1), scanned: make(chan struct{}), listed: make(map[int]uint64), closing: closing}
+	return &Finder{
+		Options: o, waiting: host.WaitingMappings{MostOfUser: maxWaitingOfUser}, unread: host.WaitingMappings{MostOfUser: maxUnreadOfUser},
+		dropped: make(chan struct{}, 1), scanned: make(chan struct{}), listed: make(map[int]uint64), closing: closing,
+	}
 }
 
 // warn warns about no user's process or file.

@@ -68,10 +68,7 @@ func (f *Finder) again() {
 		for _, m := range f.waiting.All() {
 			switch {
 			case host.Ended(m.PID) || host.BeganAfter(m.PID, m.TimeNs):
-				report := func() {
-					f.reportMissed(m.NewMapping, m.User, os.ErrNotExist)
-					f.unread.remove(m.NewMapping)
-				}
+				report := func() { f.reportMissed(m.NewMapping, m.User, os.ErrNotExist) }
 				if f.queues.Do(host.Lane{User: m.User}, report) { // else the next time
 					f.waiting.Remove(m.NewMapping)
 				}
