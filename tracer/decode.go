@@ -21,8 +21,7 @@ import (
 	"ttmem/tracer/quota"
 )
 
-// decoder is the event loop: it turns the kernel's records, and what others discovered and read, into
-// events.
+// decoder is the event loop: it turns the kernel's records, and what others discovered and read, into events.
 type decoder struct {
 	processes map[int]*process // by id
 	latest    *process         // of the latest record; nil: not known
@@ -62,8 +61,7 @@ type decoder struct {
 	// stacks is what the stacks of all processes share. stackRecords counts the records of stacks.
 	stacks       stack.Shared
 	stackRecords int
-	// taken is the number of buffers of late attaches, and of owners, that were reported since the
-	// last tick.
+	// taken is the number of buffers of late attaches, and of owners, that were reported since the last tick.
 	taken int
 	// room is what the processes of each user may have, and names what they may have of names of threads.
 	room, names *quota.Quota
@@ -72,8 +70,7 @@ type decoder struct {
 	waiting         []*process
 	late, rereading *quota.Quota
 	searches        *owners.Searches
-	// countedNs, namedNs and sweptNs are when losses were counted, command lines read again, and
-	// processes checked.
+	// countedNs, namedNs and sweptNs are when losses were counted, command lines read again, and processes checked.
 	countedNs, namedNs, sweptNs uint64
 	peaksNs                     uint64       // when processes were checked for new peaks
 	asked                       owners.Asked // for searches at these

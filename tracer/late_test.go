@@ -94,6 +94,24 @@ func TestADiscoveryIsOfAProgram(t *testing.T) {
 	qt.Check(t, qt.Equals(d.processes[7].ExecID, 2))
 }
 
+// TestAProgramThatEndedBeforeItsDiscoveryIsALoss: it mapped its library while it was traced, and nobody knows what it did.
+func TestAProgramThatEndedBeforeItsDiscoveryIsALoss(t *testing.T) {
+	for _, missed := range []bool{false, true} {
+		d := newTestDecoder()
+		ended := kernel.Program{PID: 7, ExecID: 1}
+		d.kernel = &testKernel{ended: map[kernel.Program]bool{ended: true}}
+		qt.Check(t, qt.IsTrue(d.discovered(&find.Discovery{Program: ended, Library: d.libraries.At(0), AtNs: 100, Missed: missed})))
+		var causes []string
+		d.reportLosses()
+		d.queue.Release(finished, func(e *event.Event) {
+			if e.Kind == event.Lost {
+				causes = append(causes, e.Cause)
+			}
+		})
+		qt.Check(t, qt.DeepEquals(causes, map[bool][]string{true: {find.EndedBefore}}[missed]))
+	}
+}
+
 // TestResultsDoNotWaitForSilence: while records come without a pause, a result is taken once all records
 // from before it were decoded.
 func TestResultsDoNotWaitForSilence(t *testing.T) {

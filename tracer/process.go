@@ -470,6 +470,9 @@ func (d *decoder) discovered(f *find.Discovery) bool {
 		if f.Mapping.Existing {
 			d.inbox.late.Add(-1)
 		}
+		if f.Missed {
+			d.lostLibrary(&find.Loss{Program: kernel.Program{PID: f.PID}, Cause: find.EndedBefore, AtNs: f.AtNs})
+		}
 		return true
 	case p != nil && d.known < f.AtNs:
 		return false // the program before it may have more records
